@@ -1,0 +1,61 @@
+"""What a layer refuses, and how it says so."""
+
+from torch import Tensor, nn
+
+
+def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
+    if key is None and value is not None:
+        raise ValueError("a value was given without a key: give both, or neither")
+    if is_causal and key is not None and key is not query:
+        raise ValueError(
+            "is_causal with a separate key: another sequence has no future to hide. Leave is_causal out, or give a mask"
+        )
+    key = query if key is None else key
+    return key, key if value is None else value
+
+
+def check_inputs(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Refuse inputs that the projections cannot take, by name, shape and remedy."""
+    for name, x, linear in (("query", query, layer.W_q), ("key", key, layer.W_k), ("value", value, layer.W_v)):
+        if x.ndim != 3:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
+        if x.shape[-1] != linear.in_features:
+            raise ValueError(
+                f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, "
+                f"but this layer was built for {linear.in_features}"
+            )
+        if not x.is_floating_point():
+            raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
+    if query.shape[0] != key.shape[0] or key.shape[:2] != value.shape[:2]:
+        raise ValueError(
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
+            "size, and key and value one length"
+        )
+
+
+def head_width(d_model: int, heads: int, d_head: int | None) -> int:
+    """Return the width of one head; refuse heads that do not divide the model's width."""
+    if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):
+        raise ValueError(f"d_model = {d_model}, heads = {heads}, d_head = {d_head}: each must be at least 1")
+    if d_head is None and d_model % heads:
+        fits = [h for h in range(1, d_model + 1) if d_model % h == 0]
+        raise ValueError(
+            f"{heads} heads do not divide d_model = {d_model}: take a divisor ({fits}), or give d_head yourself"
+        )
+    return d_model // heads if d_head is None else d_head
+
+
+def biased(bias: bool | str) -> str:
+    """Return the letters of the projections that have a bias: True means all four, False none."""
+    letters = {True: "qkvo", False: ""}.get(bias, bias)
+    if not isinstance(letters, str) or set(letters) - set("qkvo"):
+        raise ValueError(f"bias = {bias!r}: give True, False or some of the letters 'qkvo'")
+    return letters
+
+
+def share(dropout: float) -> float:
+    """Return the share of weights to drop; refuse what is no share."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout = {dropout}: it is the share of weights dropped, at least 0 and below 1")
+    return dropout

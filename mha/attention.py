@@ -1,0 +1,163 @@
+"""The layers: they own the weights, and their ``forward`` reads like the formula.
+
+Every layer is called ``layer(query, key=None, value=None, mask=None, *, is_causal=False)``. ``layer(x)`` is
+self-attention, ``layer(x, memory)`` is cross-attention.
+
+Taught in: chapters 01 and 04 to 06.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha import core
+from mha._inputs import biased, check_inputs, fill_in, head_width, share
+
+
+class Tap(nn.Identity):
+    """A named place where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody watches here."""
+        return bool(self._forward_hooks)
+
+
+class Heads(nn.Module):
+    """What all layers share: four projections, the split into heads, the read, and the merge.
+
+    It has no ``forward``. A layer is a small class that writes its own from :meth:`project`, :meth:`attend` and
+    :meth:`merge`. The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights.
+
+    Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
+    Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
+    Taught in: chapter 05.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the four projections.
+
+        ``d_head`` is d_model / heads unless it is given; ``kdim`` and ``vdim`` are the widths of key and value
+        inputs (``d_model`` unless given); ``bias`` is True, False, or the letters of the projections that have one,
+        such as "qkv"; ``dropout`` is the share of attention weights dropped in training.
+        """
+        super().__init__()
+        self.d_model, self.heads = d_model, heads
+        self.d_head = head_width(d_model, heads, d_head)
+        self.dropout, with_bias = share(dropout), biased(bias)
+        inner = heads * self.d_head
+        self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias)
+        self.W_k = nn.Linear(d_model if kdim is None else kdim, inner, bias="k" in with_bias)
+        self.W_v = nn.Linear(d_model if vdim is None else vdim, inner, bias="v" in with_bias)
+        self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias)
+        self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
+
+    def project(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
+
+        ``key`` is ``query`` and ``value`` is ``key`` unless they are given.
+        """
+        key, value = fill_in(query, key, value, is_causal)
+        check_inputs(self, query, key, value)
+        q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)
+        return core.split_heads(q, self.heads), core.split_heads(k, self.heads), core.split_heads(v, self.heads)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
+        """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d)."""
+        dropout = self.dropout if self.training else 0.0
+        return self.at_heads(core.attend(q, k, v, mask, dropout=dropout, **tapped(self, how)))
+
+    def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
+        """Put the heads side by side and mix them with ``W_o``."""
+        return self.W_o(core.merge_heads(heads))
+
+    def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
+        """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``. Taught in: chapter 06."""
+        blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
+        return torch.einsum("bhid,mhd->bhim", heads, blocks)
+
+
+class MultiHeadAttention(Heads):
+    """Attend several times at once, each time with own queries, keys and values, and mix what was read.
+
+    Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
+    Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
+        look; returns (b, i, d_model).
+    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
+    Source: Vaswani et al. 2017, section 3.2.2.
+    Taught in: chapters 04 to 06.
+    """
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache=None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, merge. With a :class:`mha.KeyValueCache` the queries also see what was fed before."""
+        q, k, v = self.project(query, key, value, is_causal=is_causal)
+        k, v = (k, v) if cache is None else cache.append(k, v)
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
+
+
+class SelfAttention(nn.Module):
+    """Attend once: one head with its own widths, and no mixing afterwards.
+
+    Costs: d_model · (2·d_k + d_v) weights, plus biases.
+    Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
+        returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
+    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
+    Source: Vaswani et al. 2017, section 3.2.1.
+    Taught in: chapter 01.
+    """
+
+    def __init__(self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False) -> None:
+        """Make three projections; ``d_k`` and ``d_v`` are ``d_model`` unless they are given."""
+        super().__init__()
+        d_k, d_v = d_model if d_k is None else d_k, d_model if d_v is None else d_v
+        if min(d_model, d_k, d_v) < 1:
+            raise ValueError(f"d_model = {d_model}, d_k = {d_k}, d_v = {d_v}: each must be at least 1")
+        self.W_q = nn.Linear(d_model, d_k, bias=bias)
+        self.W_k = nn.Linear(d_model, d_k, bias=bias)
+        self.W_v = nn.Linear(d_model, d_v, bias=bias)
+        self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j m"] | None = None,
+        value: Float[Tensor, "b j m"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+    ) -> Float[Tensor, "b i c"]:
+        """Project and read; the axis of heads is there, with one entry, so that masks mean the same everywhere."""
+        key, value = fill_in(query, key, value, is_causal)
+        check_inputs(self, query, key, value)
+        q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
+        return self.at_heads(core.attend(q, k, v, mask, **tapped(self, {"is_causal": is_causal})))[:, 0]
+
+
+def tapped(layer: nn.Module, how: dict) -> dict:
+    """Add the layer's open taps to the edits; where none is open, nothing changes and the fused kernel runs."""
+    for tap, edit in ((layer.at_scores, "edit_scores"), (layer.at_weights, "edit_weights")):
+        if tap.is_open:
+            before = how.get(edit)
+            how = how | {edit: tap if before is None else lambda t, tap=tap, before=before: tap(before(t))}
+    return how

@@ -1,0 +1,10 @@
+"""Exercise checkers: each compares your function with the right one and, where it differs, names the likely mistake.
+
+One file for each chapter. ``from mha.check.ch01 import check_softmax``, then ``check_softmax(my_function)``.
+
+Taught in: all chapters.
+"""
+
+from mha.check._judge import Exercise, judge
+
+__all__ = ["Exercise", "judge"]

@@ -1,0 +1,125 @@
+"""The figures of the course: one look, colors that color-blind readers can tell apart, nothing returned.
+
+A function draws into the current figure or makes one; the notebook shows it. matplotlib is only imported here.
+
+Taught in: all chapters.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
+STYLE = {
+    "figure.figsize": (6.0, 3.2),
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
+
+
+def grid(matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
+         limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None) -> None:  # fmt: skip
+    """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
+
+    Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys).
+    """
+    values = {title: _array(matrix) for title, matrix in matrices.items()}
+    low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
+    with plt.rc_context(STYLE):
+        width = sum(max(1.6, 0.42 * v.shape[1]) for v in values.values()) + 0.9
+        height = max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9)
+        figure, axes = plt.subplots(1, len(values), figsize=(min(width, 9.5), min(height, 5)), squeeze=False)
+        for axis, (title, matrix) in zip(axes[0], values.items(), strict=True):
+            _squares(
+                axis, matrix, low, high, cmap, digits if numbers or (numbers is None and matrix.size <= 100) else None
+            )
+            axis.set_title(title)
+            _labels(axis, rows, columns, matrix.shape)
+        plt.show()
+        plt.close(figure)
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_label: str, y_label: str, *,
+    x_log: bool = False, y_log: bool = False, marks: bool = True, level: Mapping[str, float] | None = None,
+) -> None:  # fmt: skip
+    """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
+
+    Shapes: each series is (x, y) of equal length; ``level`` draws named horizontal lines.
+    """
+    styles, markers = ("-", "--", "-.", ":"), "osD^vPX*"
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots()
+        for c, (name, (x, y)) in enumerate(series.items()):
+            axis.plot(_array(x), _array(y), styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
+        for name, value in (level or {}).items():
+            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        axis.set_xscale("log", base=2) if x_log else None
+        axis.set_yscale("log") if y_log else None
+        axis.set(xlabel=x_label, ylabel=y_label)
+        axis.legend(fontsize=8.5) if len(series) > 1 else None
+        plt.show()
+        plt.close(figure)
+
+
+def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, float] | None = None, digits: int = 2,
+         level: Mapping[str, float] | None = None) -> None:  # fmt: skip
+    """Draw one bar for each name, with its number on top."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots()
+        drawn = axis.bar(list(values), list(values.values()), yerr=list(errors.values()) if errors else None,
+                         color=[COLORS[c % 8] for c in range(len(values))], width=0.6, capsize=4)  # fmt: skip
+        axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=9)
+        for name, value in (level or {}).items():
+            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        axis.set_ylabel(y_label)
+        axis.margins(y=0.15)
+        axis.grid(axis="x", visible=False)
+        plt.show()
+        plt.close(figure)
+
+
+def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
+    axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="nearest")
+    axis.grid(visible=False)
+    if digits is None:
+        return
+    for (i, j), value in np.ndenumerate(matrix):
+        shade = (value - low) / (high - low) if high > low else 0
+        axis.text(
+            j,
+            i,
+            f"{value:.{digits}f}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="black" if shade > 0.55 else "white",
+        )
+
+
+def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tuple[int, int]) -> None:
+    axis.set_yticks(range(len(rows)) if len(rows) == shape[0] else [], list(rows) if len(rows) == shape[0] else [])
+    axis.set_xticks(
+        range(len(columns)) if len(columns) == shape[1] else [], list(columns) if len(columns) == shape[1] else []
+    )
+    axis.tick_params(length=0)
+
+
+def _array(values: object) -> np.ndarray:
+    return np.asarray(values.detach().float().numpy() if hasattr(values, "detach") else values, dtype=float)

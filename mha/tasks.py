@@ -1,0 +1,51 @@
+"""Small tasks that need attention, made from rules, the same on every machine.
+
+Taught in: chapters 01 and 04.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+TAGS = ("PRONOUN", "DETERMINER", "NOUN", "VERB")
+PRONOUNS, DETERMINERS = ("I", "we", "you"), ("a", "the")
+AMBIGUOUS = ("saw", "watch", "play", "cut")  # each is a noun and a verb
+WORDS = (*PRONOUNS, *DETERMINERS, *AMBIGUOUS)
+
+
+def encode(sentence: str) -> Int[Tensor, "1 n"]:
+    """Turn a sentence into word numbers, as a batch of one.
+
+    Shapes: n words give (1, n).
+    Raises: ValueError for a word that is not in ``WORDS``.
+    Taught in: chapter 01.
+    """
+    unknown = [word for word in sentence.split() if word not in WORDS]
+    if unknown:
+        raise ValueError(f"unknown words {unknown}: this small language has {list(WORDS)}")
+    return torch.tensor([[WORDS.index(word) for word in sentence.split()]])
+
+
+def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4"], Int[Tensor, "b 4"]]:
+    """Make sentences such as ``I saw a saw`` and the part of speech of each word.
+
+    Half of the sentences are pronoun, verb, determiner, noun; half are determiner, noun, verb, pronoun. Every noun
+    and every verb comes from the same four words, so a word alone does not tell its tag.
+
+    Shapes: words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
+    Raises: ValueError for a count below 1.
+    Taught in: chapter 01.
+    """
+    if count < 1:
+        raise ValueError(f"count = {count}: it must be at least 1")
+    pronoun, determiner = _draw(PRONOUNS, count, generator), _draw(DETERMINERS, count, generator)
+    noun, verb = _draw(AMBIGUOUS, count, generator), _draw(AMBIGUOUS, count, generator)
+    first = torch.rand(count, generator=generator) < 0.5
+    words = torch.stack([pronoun, verb, determiner, noun], 1)
+    words = torch.where(first[:, None], words, torch.stack([determiner, noun, verb, pronoun], 1))
+    tags = torch.where(first[:, None], torch.tensor([0, 3, 1, 2]), torch.tensor([1, 2, 3, 0]))
+    return words, tags
+
+
+def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Tensor:
+    return WORDS.index(words[0]) + torch.randint(len(words), (count,), generator=generator)
