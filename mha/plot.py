@@ -31,8 +31,10 @@ STYLE = {
 }
 
 
-def grid(matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
-         limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None) -> None:  # fmt: skip
+def grid(
+    matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
+    limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
+) -> None:  # fmt: skip
     """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
 
     Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys).
@@ -44,11 +46,32 @@ def grid(matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequ
         height = max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9)
         figure, axes = plt.subplots(1, len(values), figsize=(min(width, 9.5), min(height, 5)), squeeze=False)
         for axis, (title, matrix) in zip(axes[0], values.items(), strict=True):
-            _squares(
-                axis, matrix, low, high, cmap, digits if numbers or (numbers is None and matrix.size <= 100) else None
-            )
+            written = matrix.size <= 100 if numbers is None else numbers
+            _squares(axis, matrix, low, high, cmap, digits if written else None)
             axis.set_title(title)
             _labels(axis, rows, columns, matrix.shape)
+        plt.show()
+        plt.close(figure)
+
+
+def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[str] | None = None) -> None:
+    """Join each query on the left with each key on the right by a line as wide as its weight.
+
+    Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
+    """
+    columns = rows if columns is None else columns
+    with plt.rc_context(STYLE):
+        size = (min(3.4 * len(heads), 9.5), 0.5 * max(len(rows), len(columns)) + 0.6)
+        figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False)
+        for axis, (title, weights) in zip(axes[0], heads.items(), strict=True):
+            for (i, j), weight in np.ndenumerate(_array(weights)):
+                axis.plot([0, 1], [-i, -j], color=COLORS[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
+            for x, side, names in ((-0.06, "right", rows), (1.06, "left", columns)):
+                for y, name in enumerate(names):
+                    axis.text(x, -y, name, ha=side, va="center", fontsize=11)
+            axis.set(xlim=(-0.55, 1.55), ylim=(0.5 - max(len(rows), len(columns)), 0.5))
+            axis.set_title(title)
+            axis.axis("off")
         plt.show()
         plt.close(figure)
 

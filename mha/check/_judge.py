@@ -26,11 +26,9 @@ class Exercise:
     next_step: str = ""
     tolerance: float = 1e-6
 
-    def __call__(self, answer: Callable) -> bool:
-        """Check an answer, print what was found, and say whether it is right."""
-        verdict, message = judge(self, answer)
-        print(message)
-        return verdict
+    def __call__(self, answer: Callable) -> None:
+        """Check an answer and print what was found. (:func:`judge` says it as a value.)"""
+        print(judge(self, answer)[1])
 
 
 def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
