@@ -1,0 +1,74 @@
+# Two commands are enough for a newcomer:  make book  and  make test.  Both make the environment .venv first.
+#   PYTHON=python3.12   another Python          TORCH=cpu   a torch for this processor, or cu126, ... or auto
+PYTHON ?= python3
+TORCH ?=
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+ONE_THREAD := OMP_NUM_THREADS=1 TQDM_DISABLE=1
+
+# An environment whose folder was moved, or whose Python is gone, is void: forget what was installed into it.
+ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/null
+$(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-*)
+
+.DEFAULT_GOAL := help
+.PHONY: help book test read lab notebooks lint bench constraints clean
+
+help:  ## show this list
+	@echo "make book and make test are all you need; the others help you work on the course."
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@echo "Settings: PYTHON=python3.12 (which Python makes .venv), TORCH=cpu (which torch; see README.md)"
+
+book: .venv/.with-book,test  ## build the course as a website (and make .venv, the first time)
+	@rm -rf _build/html _build/.doctrees _build/jupyter_execute
+	@if [ -f package.json ] && [ ! node_modules/.package-lock.json -nt package.json ] && command -v npm >/dev/null; then \
+	  npm install --no-package-lock --no-audit --no-fund --loglevel=error \
+	    --fetch-retries=1 --fetch-timeout=60000 || true; fi
+	.venv/bin/jupyter-book build . --toc book/_toc.yml -W -n --keep-going
+	@echo
+	@echo "The book is built: $(CURDIR)/_build/html/index.html"
+	@echo "Read it in the browser:  make read"
+
+test: lint book  ## check everything: style, every function, every number in every notebook, the built pages
+	$(ONE_THREAD) $(PY) -m pytest tests notebooks tests/site
+
+lint: .venv/.with-book,test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+read: | _build/html/index.html  ## serve the built book on this computer and open the browser
+	$(PY) tools/read_book.py
+
+_build/html/index.html:
+	@$(MAKE) --no-print-directory book
+
+lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
+	$(PY) -m jupyterlab notebooks
+
+notebooks: .venv/.with-book,test  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
+	$(PY) tools/run_notebooks.py $(NB)
+
+bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
+	$(PY) benchmarks/run.py
+
+constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in constraints.txt anew
+	$(PY) tools/make_constraints.py
+
+clean:  ## remove the built book and all caches; the environment .venv stays
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	find mha tests tools benchmarks book notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# .venv/.with-X says that the extras X are installed as pyproject.toml and constraints.txt now want them.
+.venv/.with-%: pyproject.toml constraints.txt | .venv/.made
+	$(PIP) install -c constraints.txt -e '.[$*]'
+	@touch $@
+
+.venv/.made:
+	@command -v "$(PYTHON)" >/dev/null || { echo "There is no $(PYTHON) here. Name a Python 3.10 to 3.13:  make book PYTHON=/path/to/python3.12"; exit 1; }
+	@"$(PYTHON)" tools/check_python.py
+	@echo "Making the environment .venv. The first time this takes a few minutes; on Linux, pip's torch comes with"
+	@echo "several GB for NVIDIA cards. Without such a card stop here (Ctrl+C) and use:  make book TORCH=cpu"
+	@{ $(ALIVE); } || "$(PYTHON)" -m venv --clear .venv
+	$(if $(TORCH),$(PIP) install --quiet -c constraints.txt uv)
+	$(if $(TORCH),$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH) "$$(grep '^torch==' constraints.txt)")
+	@touch $@
