@@ -23,6 +23,7 @@ from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from traitlets import default
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK_METADATA = {
@@ -36,11 +37,19 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ThisPython(KernelSpecManager):
-    """Whatever kernels are registered on this machine: the notebook runs in the Python that runs this script."""
+    """Whatever kernels are registered on this machine, the only one is the Python that runs this script."""
 
     def get_kernel_spec(self, kernel_name):
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         return KernelSpec(argv=argv, language="python", display_name="Python 3")
+
+
+class ThisKernel(AsyncKernelManager):
+    """A kernel of this Python."""
+
+    @default("kernel_spec_manager")
+    def _this_python(self):
+        return ThisPython(parent=self)
 
 
 class RefusedError(Exception):
@@ -51,12 +60,17 @@ def execute(notebook, folder):
     """Forget old outputs, then run all cells in a new kernel whose working directory is `folder`."""
     for cell in filter(is_code, notebook.cells):
         cell.update(outputs=[], execution_count=None)
-    kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
     client = NotebookClient(
-        notebook, km=kernel, timeout=180, record_timing=False, coalesce_streams=True, store_widget_state=False
+        notebook,
+        kernel_name="python3",
+        kernel_manager_class=ThisKernel,
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+        timeout=180,
+        record_timing=False,
+        coalesce_streams=True,
+        store_widget_state=False,
     )
-    client.extra_arguments = ["--log-level=ERROR"]
-    client.resources = {"metadata": {"path": str(folder)}}
     try:
         client.execute()
     except CellExecutionError as error:

@@ -1,0 +1,174 @@
+"""The tools and files around the course: what the README promises, and how notebooks are stored."""
+
+import base64
+import importlib.util
+import io
+import re
+import sys
+from pathlib import Path
+
+import matplotlib.figure
+import nbformat
+import pytest
+from matplotlib.image import imread
+from nbformat import v4
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+runner = tool("run_notebooks")
+
+
+def write(path, *sources, tags=()):
+    cells = [v4.new_markdown_cell("# A question?"), *map(v4.new_code_cell, sources)]
+    cells[-1].metadata.update(tags=list(tags), collapsed=True)
+    nbformat.write(v4.new_notebook(cells=cells), path)
+    return path
+
+
+# ---- notebooks are stored the same way on every run
+
+
+def test_a_second_run_gives_the_same_bytes_and_keeps_the_shown_times(tmp_path):
+    path = write(tmp_path / "a.ipynb", "print(1)", "1 + 1", "import time\ntime.time()", tags=["nbval-ignore-output"])
+    assert runner.run(path) == "changed"
+    first = path.read_bytes()
+    assert runner.run(path) == "unchanged"
+    assert path.read_bytes() == first
+    assert runner.run(path, fresh=True) == "changed"
+    assert path.read_bytes() != first
+
+
+def test_only_what_the_reader_sees_is_stored(tmp_path):
+    path = write(tmp_path / "a.ipynb", "1", tags=["hide-input"])
+    runner.run(path)
+    stored = nbformat.read(path, as_version=4)
+    assert stored.metadata == runner.NOTEBOOK_METADATA
+    assert stored.cells[1].metadata == {"tags": ["hide-input"]}
+    assert stored.cells[1].execution_count == 1
+    assert stored.cells[1].outputs[0].data["text/plain"] == "1"
+
+
+def test_a_cell_keeps_its_id_when_its_neighbors_change(tmp_path):
+    def ids(*sources):
+        notebook = nbformat.read(write(tmp_path / "a.ipynb", *sources), as_version=4)
+        runner.normalize(notebook)
+        return [cell.id for cell in notebook.cells[1:]]
+
+    before, after = ids("a = 1", "a", "a"), ids("b = 2", "a = 1", "a", "a")
+    assert after[1:] == before
+    assert len(set(before)) == 3
+    assert before[2] == before[1] + "-2"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("assert 1 == 2, 'no'", r'cell 3 \(code cell 2, starts "assert 1 == 2.*raised AssertionError: no'),
+        ("import sys\nprint('careful', file=sys.stderr)", r"cell 3 .* wrote to stderr:\s+careful"),
+        (f"print({str(ROOT / 'mha')!r})", r"cell 3 .* prints a path of this machine"),
+    ],
+)
+def test_a_cell_that_raises_warns_or_names_this_machine_is_not_stored(tmp_path, source, reason):
+    path = write(tmp_path / "a.ipynb", "1", source, "3")
+    before = path.read_bytes()
+    with pytest.raises(runner.RefusedError, match=reason):
+        runner.run(path)
+    assert path.read_bytes() == before
+
+
+def test_an_expected_error_is_stored_without_the_traceback_of_this_machine(tmp_path):
+    path = write(tmp_path / "a.ipynb", "import mha.masks\nmha.masks.causal_mask(-1)", tags=["raises-exception"])
+    runner.run(path)
+    (error,) = nbformat.read(path, as_version=4).cells[1].outputs
+    assert error.traceback == [f"{error.ename}: {error.evalue}"]
+    assert str(ROOT) not in path.read_text(encoding="utf-8")
+
+
+def test_a_picture_keeps_its_pixels_and_loses_its_comments():
+    def draw(software):
+        figure, file = matplotlib.figure.Figure(figsize=(1, 1)), io.BytesIO()
+        figure.add_subplot().plot([1, 3, 2])
+        figure.savefig(file, metadata={"Software": software})
+        return base64.b64encode(file.getvalue()).decode()
+
+    one, two = draw("version 1"), draw("version 2")
+    assert one != two
+    assert runner.plain_png(one) == runner.plain_png(two)
+    pixels = [imread(io.BytesIO(base64.b64decode(png))) for png in (one, runner.plain_png(one))]
+    assert (pixels[0] == pixels[1]).all()
+
+
+def test_the_diff_shows_sources_and_outputs_and_one_line_for_a_picture():
+    picture = v4.new_output("display_data", data={"image/png": "AAAA" * 1000, "text/plain": "<Figure>"})
+    cell = v4.new_code_cell("1 + 1", outputs=[v4.new_output("execute_result", data={"text/plain": "2"}), picture])
+    lines = list(tool("show_notebook").show(v4.new_notebook(cells=[cell])))
+    assert lines[:3] == ["── code", "1 + 1", "  → 2"]
+    assert re.fullmatch(r"  → <Figure>\n    \[image/png, 4000 characters, [0-9a-f]{12}\]", lines[3])
+
+
+# ---- the first command
+
+
+@pytest.mark.parametrize(
+    ("version", "words"), [((3, 9), "older than the course supports"), ((3, 14), "newer than the course supports")]
+)
+def test_a_python_that_is_too_old_or_too_new_is_named(monkeypatch, capsys, version, words):
+    monkeypatch.setattr(sys, "version_info", version)
+    assert tool("check_python").main() == 1
+    said = capsys.readouterr().out
+    assert words in said
+    assert "3.10 to 3.13" in said
+
+
+def test_this_python_is_accepted_without_a_word(capsys):
+    assert tool("check_python").main() == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_the_supported_pythons_are_the_same_everywhere():
+    check, project = tool("check_python"), (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (low, high), workflow = (check.OLDEST, check.NEWEST), (ROOT / ".github/workflows/course.yml").read_text()
+    assert f'requires-python = ">={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"' in project
+    assert "python: " + str([f"3.{i}" for i in range(low[1], high[1] + 1)]).replace("'", '"') in workflow
+
+
+def test_constraints_pin_everything_and_name_no_host():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"[a-z0-9-]+==[^ ]+( ; .+)?$", line) for line in lines)
+    assert not [line for line in lines if line.startswith(("cuda", "nvidia", "triton")) or "://" in line]
+    assert tool("make_constraints").TORCH in lines
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_command_of_the_pages_exists(page):
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"), re.M))
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert {"book", "test"} & named
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_link_of_the_pages_leads_to_a_file(page):
+    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+# ---- continuous integration
+
+
+def test_every_action_is_pinned_by_commit_and_may_only_read():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        uses = re.findall(r"uses: (.*)", text)
+        assert uses
+        assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use) for use in uses), uses
+        assert "\npermissions:\n  contents: read\n\n" in text
+        assert re.findall(r"(\S+): write", text) == ["pages", "id-token"]
