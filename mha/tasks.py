@@ -1,6 +1,6 @@
 """Small tasks that need attention, made from rules, the same on every machine.
 
-Taught in: chapters 01 and 04.
+Taught in: chapters 01, 02, 04 and 06.
 """
 
 import torch
@@ -47,5 +47,37 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
     return words, tags
 
 
+def recall(
+    count: int, *, generator: torch.Generator, pairs: int = 16, keys: int = 64, values: int = 16
+) -> tuple[Int[Tensor, "b j"], Int[Tensor, "b j"], Int[Tensor, "b 1"], Int[Tensor, "b"]]:
+    """Make look-up questions: a list of pairs of a key and a value, one of these keys, and the value it stands with.
+
+    The keys of a list all differ; the pairing is new in every list, so it can be looked up but not learned by heart.
+
+    Shapes: the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers (count,).
+    Raises: ValueError for a count or a number of pairs below 1, or for more pairs than there are keys.
+    Taught in: chapter 02.
+    """
+    if count < 1 or not 1 <= pairs <= keys:
+        raise ValueError(f"count = {count}, pairs = {pairs}: at least 1 of each, and at most {keys} pairs (one a key)")
+    listed = torch.rand(count, keys, generator=generator, dtype=torch.float64).argsort(1)[:, :pairs]
+    stands_with = torch.randint(values, (count, pairs), generator=generator)
+    place = torch.randint(pairs, (count, 1), generator=generator)
+    return listed, stands_with, listed.gather(1, place), stands_with.gather(1, place)[:, 0]
+
+
 def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Tensor:
     return WORDS.index(words[0]) + torch.randint(len(words), (count,), generator=generator)
+
+
+def english(topics: int | None = None) -> str:
+    """Return some 450,000 characters of English: the help texts that come with every Python.
+
+    They differ a little from one version of Python to the next. ``topics`` keeps only the first so many.
+
+    Source: the module ``pydoc_data.topics`` of the standard library.
+    Taught in: chapter 06.
+    """
+    from pydoc_data.topics import topics as texts
+
+    return "\n".join(texts[name] for name in sorted(texts)[:topics])
