@@ -84,6 +84,13 @@ def test_a_cell_that_raises_warns_or_names_this_machine_is_not_stored(tmp_path, 
     assert path.read_bytes() == before
 
 
+def test_a_cell_that_does_not_end_is_stopped_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "TIMEOUT", 1)
+    path = write(tmp_path / "a.ipynb", "1", "while True:\n    pass", "3")
+    with pytest.raises(runner.RefusedError, match=r"cell 3 \(code cell 2, .* did not finish within 1 seconds"):
+        runner.run(path)
+
+
 def test_an_expected_error_is_stored_without_the_traceback_of_this_machine(tmp_path):
     path = write(tmp_path / "a.ipynb", "import mha.masks\nmha.masks.causal_mask(-1)", tags=["raises-exception"])
     runner.run(path)

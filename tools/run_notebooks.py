@@ -30,6 +30,7 @@ NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+TIMEOUT = 180  # seconds for one cell, as in the tests
 CELL_METADATA = ("mystnb", "tags")  # everything else is a trace of some editor
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_NOISE = (b"tEXt", b"zTXt", b"iTXt", b"tIME", b"eXIf")  # version of the plotting library, time, camera
@@ -66,7 +67,7 @@ def execute(notebook, folder):
         kernel_manager_class=ThisKernel,
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
-        timeout=180,
+        timeout=TIMEOUT,
         record_timing=False,
         coalesce_streams=True,
         store_widget_state=False,
@@ -76,7 +77,9 @@ def execute(notebook, folder):
     except CellExecutionError as error:
         raise RefusedError(f"{place(notebook, failed(notebook))} raised {error.ename}: {error.evalue}") from None
     except CellTimeoutError:
-        raise RefusedError(f"{place(notebook, unfinished(notebook))} did not finish within 180 seconds") from None
+        raise RefusedError(
+            f"{place(notebook, last_started(notebook))} did not finish within {TIMEOUT} seconds"
+        ) from None
     except DeadKernelError:
         raise RefusedError("the kernel died (out of memory, or the code ended the process)") from None
 
@@ -87,9 +90,9 @@ def failed(notebook):
     return len(holds) - 1 - holds[::-1].index(True)
 
 
-def unfinished(notebook):
-    """Index of the first code cell without an execution count."""
-    return next(i for i, cell in enumerate(notebook.cells) if is_code(cell) and cell.execution_count is None)
+def last_started(notebook):
+    """Index of the last cell that got an execution count."""
+    return max((i for i, cell in enumerate(notebook.cells) if cell.get("execution_count")), default=0)
 
 
 def place(notebook, index):
