@@ -17,18 +17,22 @@ _HOME = {
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
     "KeyValueCache": "cache",
+    "MemoryCache": "cache",
     "causal_mask": "masks",
     "leaks": "masks",
     "padding_mask": "masks",
     "sliding_window": "masks",
     "LearnedPositions": "positions",
+    "LinearBias": "relative",
+    "RotaryPositions": "relative",
+    "SinusoidalPositions": "positions",
     "one_hot_positions": "positions",
     "sinusoidal_positions": "positions",
     "edit": "watch",
     "watch": "watch",
     "train": "train",
 }
-_MODULES = ("attention", "cache", "check", "core", "masks", "plot", "positions", "reference", "tasks")
+_MODULES = ("attention", "cache", "check", "core", "masks", "plot", "positions", "reference", "relative", "tasks")
 __all__ = sorted([*_HOME, *_MODULES])
 
 

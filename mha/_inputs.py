@@ -34,6 +34,15 @@ def check_inputs(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor) ->
         )
 
 
+def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> None:
+    """Refuse to compare positions of two different sequences."""
+    if positions is not None and key is not query:
+        raise ValueError(
+            f"this layer has {type(positions).__name__}, which compare places within one sequence, but the key is "
+            "another sequence: use a layer without positions for cross-attention"
+        )
+
+
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:
     """Return the width of one head; refuse heads that do not divide the model's width."""
     if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):

@@ -11,23 +11,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha import core
-from mha._inputs import biased, check_inputs, fill_in, head_width, share
-
-
-class Tap(nn.Identity):
-    """A named place where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether somebody watches here."""
-        return bool(self._forward_hooks)
+from mha._inputs import biased, check_inputs, check_positions, fill_in, head_width, share
+from mha._taps import Tap, followed_by, tapped
+from mha.cache import KeyValueCache, MemoryCache
 
 
 class Heads(nn.Module):
     """What all layers share: four projections, the split into heads, the read, and the merge.
 
     It has no ``forward``. A layer is a small class that writes its own from :meth:`project`, :meth:`attend` and
-    :meth:`merge`. The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights.
+    :meth:`merge`. The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights. ``positions`` is a
+    slot for positions that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
 
     Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
     Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
@@ -53,7 +47,8 @@ class Heads(nn.Module):
         """
         super().__init__()
         self.d_model, self.heads = d_model, heads
-        self.d_head = head_width(d_model, heads, d_head)
+        self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
+        self.positions: nn.Module | None = None
         self.dropout, with_bias = share(dropout), biased(bias)
         inner = heads * self.d_head
         self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias)
@@ -63,21 +58,45 @@ class Heads(nn.Module):
         self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
 
     def project(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, is_causal: bool = False
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
 
-        ``key`` is ``query`` and ``value`` is ``key`` unless they are given.
+        ``key`` is ``query`` and ``value`` is ``key`` unless they are given. With a cache the keys and values of the
+        past come first, and the new ones stand behind them.
         """
         key, value = fill_in(query, key, value, is_causal)
         check_inputs(self, query, key, value)
-        q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)
-        return core.split_heads(q, self.heads), core.split_heads(k, self.heads), core.split_heads(v, self.heads)
+        check_positions(self.positions, query, key)
+        start = 0 if cache is None else cache.length
+        q = self._cut(self.W_q(query), self.heads, start)
+
+        def fresh() -> tuple[Tensor, Tensor]:
+            k = self._cut(self.W_k(key), self.kv_heads, start)
+            return k, core.split_heads(self.W_v(value), self.kv_heads)
+
+        return q, *(fresh() if cache is None else cache.recall(key, fresh))
+
+    def _cut(self, x: Tensor, heads: int, start: int) -> Tensor:
+        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
+        x = core.split_heads(x, heads)
+        return x if self.positions is None else self.positions.turn(x, start)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
         """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d)."""
         dropout = self.dropout if self.training else 0.0
-        return self.at_heads(core.attend(q, k, v, mask, dropout=dropout, **tapped(self, how)))
+        return self.at_heads(core.attend(q, k, v, mask, dropout=dropout, **self.edits(how)))
+
+    def edits(self, how: dict) -> dict:
+        """Collect what changes scores and weights on the way: the caller's edits, then positions, then open taps."""
+        bias = None if self.positions is None else self.positions.bias
+        return tapped(self, how if bias is None else followed_by(how, "edit_scores", bias))
 
     def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
         """Put the heads side by side and mix them with ``W_o``."""
@@ -97,8 +116,13 @@ class MultiHeadAttention(Heads):
         look; returns (b, i, d_model).
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
     Source: Vaswani et al. 2017, section 3.2.2.
-    Taught in: chapters 04 to 06.
+    Taught in: chapters 04 to 06; ``positions`` in chapter 08.
     """
+
+    def __init__(self, d_model: int, heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
+        """Make the layer; ``positions`` act inside it, and every other keyword is one of :class:`Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.positions = positions
 
     def forward(
         self,
@@ -108,11 +132,10 @@ class MultiHeadAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache=None,
+        cache: KeyValueCache | MemoryCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, merge. With a :class:`mha.KeyValueCache` the queries also see what was fed before."""
-        q, k, v = self.project(query, key, value, is_causal=is_causal)
-        k, v = (k, v) if cache is None else cache.append(k, v)
+        q, k, v = self.project(query, key, value, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
 
@@ -152,12 +175,3 @@ class SelfAttention(nn.Module):
         check_inputs(self, query, key, value)
         q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
         return self.at_heads(core.attend(q, k, v, mask, **tapped(self, {"is_causal": is_causal})))[:, 0]
-
-
-def tapped(layer: nn.Module, how: dict) -> dict:
-    """Add the layer's open taps to the edits; where none is open, nothing changes and the fused kernel runs."""
-    for tap, edit in ((layer.at_scores, "edit_scores"), (layer.at_weights, "edit_weights")):
-        if tap.is_open:
-            before = how.get(edit)
-            how = how | {edit: tap if before is None else lambda t, tap=tap, before=before: tap(before(t))}
-    return how

@@ -3,6 +3,8 @@
 Taught in: chapters 03 and 12.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,6 +28,10 @@ class KeyValueCache:
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 
+    def recall(self, _key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Make the new keys and values, store them behind the old ones, and return all of them."""
+        return self.append(*fresh())
+
     def append(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b h t c"]]:
@@ -47,6 +53,38 @@ class KeyValueCache:
         self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
         self.length = end
         return self._k[:, :, :end], self._v[:, :, :end]
+
+
+class MemoryCache:
+    """Remember the keys and values of a memory that does not grow, such as an encoder's output.
+
+    Hand it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
+    call only.
+
+    Raises: ValueError where another memory is handed in later, or where gradients are asked for.
+    Taught in: chapter 07.
+    """
+
+    length = 0  # the queries of cross-attention do not continue the keys
+
+    def __init__(self) -> None:
+        """Begin empty; the first call fills it."""
+        self._memory: Tensor | None = None
+        self._found: tuple[Tensor, Tensor] | None = None
+
+    def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Make keys and values the first time, and return the same ones ever after."""
+        if self._found is None:
+            k, v = fresh()
+            if k.requires_grad or v.requires_grad:
+                raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
+            self._memory, self._found = key, (k, v)
+        if key is not self._memory:
+            raise ValueError(
+                f"this cache was filled from a memory of shape {tuple(self._memory.shape)}, and now another one of "
+                f"shape {tuple(key.shape)} came: use a new cache for each memory and each layer"
+            )
+        return self._found
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:

@@ -35,6 +35,20 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
 
 
+class SinusoidalPositions(nn.Module):
+    """Add the waves of :func:`sinusoidal_positions` to the words; there is nothing to learn and no longest sequence.
+
+    Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
+    Raises: ValueError where d_model is odd.
+    Source: Vaswani et al. 2017, section 3.5.
+    Taught in: chapters 07 and 08.
+    """
+
+    def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
+        """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        return x + sinusoidal_positions(start + x.shape[1], x.shape[2])[start:].to(x)
+
+
 class LearnedPositions(nn.Module):
     """Mark each position with a vector that is learned like any other weight, and add it to the words.
 

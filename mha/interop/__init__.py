@@ -1,0 +1,4 @@
+"""Weights of other libraries.
+
+Taught in: chapter 07.
+"""

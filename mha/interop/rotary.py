@@ -1,0 +1,43 @@
+"""Two ways of pairing channels for rotary positions, and how weights move between them.
+
+Taught in: chapter 08.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mha.relative import LAYOUTS, RotaryPositions
+
+
+@torch.no_grad()
+def relayout(layer: nn.Module, layout: str) -> nn.Module:
+    """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
+
+    Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as
+    long as queries and keys agree. The layer is changed in place and returned.
+
+    Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
+    Taught in: chapter 08.
+    """
+    if not isinstance(layer.positions, RotaryPositions) or layout not in LAYOUTS:
+        raise ValueError(f"positions are {layer.positions}, layout is {layout!r}: need RotaryPositions, {LAYOUTS}")
+    if layout != layer.positions.layout:
+        for linear in (layer.W_q, layer.W_k):
+            for rows in filter(lambda rows: rows is not None, (linear.weight, linear.bias)):
+                rows.copy_(reorder_rows(rows, layer.d_head, layout))
+        layer.positions.layout = layout
+    return layer
+
+
+def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float[Tensor, "n *m"]:
+    """Put the rows of each head into the order of ``layout``, coming from the other layout.
+
+    Shapes: (heads · d_head, …) gives the same shape.
+    Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
+    Taught in: chapter 08.
+    """
+    if layout not in LAYOUTS or d_head % 2 or len(rows) % d_head:
+        raise ValueError(f"{len(rows)} rows, d_head = {d_head}, layout = {layout!r}: need whole heads of even width")
+    pairs = rows.unflatten(0, (-1, d_head // 2, 2) if layout == "half" else (-1, 2, d_head // 2))
+    return pairs.transpose(1, 2).flatten(0, 2)
