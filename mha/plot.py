@@ -6,10 +6,12 @@ Taught in: all chapters.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
 STYLE = {
@@ -116,6 +118,40 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
         axis.grid(axis="x", visible=False)
         plt.show()
         plt.close(figure)
+
+
+def tiles(
+    panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[str] = (), across: int = 4,
+    digits: int = 0,
+) -> None:  # fmt: skip
+    """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
+
+    Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line.
+    """
+    values = {title: _array(panel) for title, panel in panels.items()}
+    shapes = [v.shape for v in values.values()]
+    widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
+    lines, height = -(-len(shapes) // across), 0.42 * max(shape[0] for shape in shapes) + 0.6
+    with plt.rc_context(STYLE | {"axes.grid": False}):
+        size = (min(9.5, 0.42 * sum(widths) + 0.7 * len(widths) + 0.5), height * lines)
+        figure, axes = plt.subplots(lines, len(widths), squeeze=False, width_ratios=widths, figsize=size)
+        for axis, title in zip_longest(axes.flat, values):
+            axis.set_visible(title is not None)
+            if title is not None:
+                _owned(axis, values[title], np.broadcast_to(np.asarray(owners[title]), values[title].shape), digits)
+                axis.set_title(title)
+                _labels(axis, rows, (), values[title].shape)
+        plt.show()
+        plt.close(figure)
+
+
+def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> None:
+    shades = [(0.9, 0.9, 0.9), *([1 - 0.45 * (1 - part) for part in to_rgb(color)] for color in COLORS)]
+    axis.imshow(np.array(shades)[owner + 1], interpolation="nearest")
+    axis.spines[:].set_visible(False)
+    digits = 0 if (matrix == matrix.round()).all() else digits
+    for (i, j), value in np.ndenumerate(matrix):
+        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=9)
 
 
 def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
