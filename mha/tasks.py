@@ -4,7 +4,8 @@ Taught in: chapters 01, 02, 04 and 06.
 """
 
 import torch
-from jaxtyping import Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 TAGS = ("PRONOUN", "DETERMINER", "NOUN", "VERB")
@@ -64,6 +65,35 @@ def recall(
     stands_with = torch.randint(values, (count, pairs), generator=generator)
     place = torch.randint(pairs, (count, 1), generator=generator)
     return listed, stands_with, listed.gather(1, place), stands_with.gather(1, place)[:, 0]
+
+
+def two_lookups(
+    count: int, *, generator: torch.Generator, kinds: int = 8, together: bool = False
+) -> tuple[Float[Tensor, "b 1 q"], Float[Tensor, "b n c"], Float[Tensor, "b n 1"], Float[Tensor, "b 2"]]:
+    """Make market stalls and a buyer who wants two prices at once: of the red fruit, and of the sour one.
+
+    Every fruit has a color, a taste and a price. A stall holds each color once and each taste once, newly paired.
+    With ``together`` it holds every pair of a color and a taste, and the buyer names both of each wanted fruit.
+
+    Shapes: questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n, 2·kinds), the
+        color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers (count, 2).
+        There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.
+    Raises: ValueError for a count below 1 or for fewer than 2 kinds.
+    Taught in: chapter 04.
+    """
+    if count < 1 or kinds < 2:
+        raise ValueError(f"count = {count}, kinds = {kinds}: at least 1 stall and 2 kinds of color and taste")
+    fruits = kinds * kinds if together else kinds
+    first, second, drawn = (
+        torch.rand(count, fruits, generator=generator, dtype=torch.float64).argsort(1) for _ in range(3)
+    )
+    taste = first // kinds if together else second
+    labels = torch.cat([F.one_hot(first % kinds, kinds), F.one_hot(taste, kinds)], -1).to(torch.get_default_dtype())
+    prices = torch.randn(count, fruits, 1, generator=generator)
+    stall, wanted = torch.arange(count)[:, None], drawn[:, :2]
+    asked = labels[stall, wanted]
+    asked = asked.flatten(1) if together else torch.cat([asked[:, 0, :kinds], asked[:, 1, kinds:]], -1)
+    return asked[:, None], labels, prices, prices[stall, wanted, 0]
 
 
 def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Tensor:
