@@ -16,6 +16,7 @@ _HOME = {
     "Heads": "attention",
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
+    "GroupedAttention": "grouped",
     "KeyValueCache": "cache",
     "MemoryCache": "cache",
     "causal_mask": "masks",

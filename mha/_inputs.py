@@ -55,6 +55,14 @@ def head_width(d_model: int, heads: int, d_head: int | None) -> int:
     return d_model // heads if d_head is None else d_head
 
 
+def check_groups(heads: int, kv_heads: int) -> int:
+    """Return the number of key heads; refuse groups of unequal size."""
+    if kv_heads < 1 or heads % kv_heads:
+        fits = [h for h in range(1, heads + 1) if heads % h == 0]
+        raise ValueError(f"{kv_heads} key heads cannot be shared evenly by {heads} query heads: take one of {fits}")
+    return kv_heads
+
+
 def biased(bias: bool | str) -> str:
     """Return the letters of the projections that have a bias: True means all four, False none."""
     letters = {True: "qkvo", False: ""}.get(bias, bias)
