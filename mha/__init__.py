@@ -29,9 +29,10 @@ _HOME = {
     "SinusoidalPositions": "positions",
     "one_hot_positions": "positions",
     "sinusoidal_positions": "positions",
-    "edit": "watch",
-    "watch": "watch",
-    "train": "train",
+    "edit": "watching",
+    "watch": "watching",
+    "train": "training",
+    "smooth": "training",
 }
 _MODULES = ("attention", "cache", "check", "core", "masks", "plot", "positions", "reference", "relative", "tasks")
 __all__ = sorted([*_HOME, *_MODULES])
