@@ -31,7 +31,7 @@ book: .venv/.with-book,test  ## build the course as a website (and make .venv, t
 
 # Plain `pytest` leaves out tests/site, which reads the built book; here the book has been built a moment ago.
 test: lint book  ## check everything: style, every function, every number in every notebook, the built pages
-	$(ONE_THREAD) $(PY) -m pytest -o norecursedirs="_build"
+	$(ONE_THREAD) $(PY) -m pytest -o norecursedirs=".* _build node_modules"
 
 lint: .venv/.with-book,test
 	$(PY) -m ruff check .
@@ -57,7 +57,8 @@ constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in co
 
 clean:  ## remove the built book and all caches; the environment .venv stays
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis
-	find mha tests tools benchmarks book notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o \
+	  \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # .venv/.with-X says that the extras X are installed as pyproject.toml and constraints.txt now want them.
 .venv/.with-%: pyproject.toml constraints.txt | .venv/.made
