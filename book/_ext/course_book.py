@@ -1,0 +1,94 @@
+"""Small repairs of the built pages: formulas without another host, lighter pages, a real first page.
+
+Formulas are drawn by MathJax. Where npm has installed it (package.json), it is copied into the book, and no page asks
+another host for anything. Without it the pages load it from Sphinx's usual address.
+"""
+
+import html
+import re
+import shutil
+from pathlib import Path
+
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+MATHJAX = Path("node_modules", "mathjax")
+IN_THE_BOOK = "vendor/mathjax"
+SCRIPT = "tex-chtml.js"
+NEEDED = (SCRIPT, "input/tex/extensions", "output/chtml/fonts/woff-v2")  # parts of MathJax; fonts come singly, on demand
+
+# The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
+ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
+
+FIRST_PAGE = """<!DOCTYPE html>
+<html lang="{lang}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="0; url={url}">
+<meta name="description" content="{title}: the first page of the course.">
+<title>{title}</title>
+</head>
+<body><p><a href="{url}">{title}</a></p></body>
+</html>
+"""
+
+
+def choose_mathjax(app, config):
+    """Point the pages to our own copy of MathJax, or say in one line that there is none."""
+    if (Path(app.srcdir) / MATHJAX / "es5" / SCRIPT).is_file():
+        config.mathjax_path = f"{IN_THE_BOOK}/{SCRIPT}"
+    elif app.builder.format == "html":
+        logger.info("MathJax is not installed (npm install): the formulas will need a network connection.")
+
+
+def copy_mathjax(app):
+    """Copy what the pages load of MathJax, with its license."""
+    source, target = Path(app.srcdir) / MATHJAX, Path(app.outdir) / "_static" / IN_THE_BOOK
+    for name in NEEDED:
+        copy = shutil.copytree if (source / "es5" / name).is_dir() else shutil.copy2
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(source / "es5" / name, target / name, **({"dirs_exist_ok": True} if copy is shutil.copytree else {}))
+    shutil.copy2(source / "LICENSE", target / "LICENSE")
+
+
+def drop_icon_script(folder):
+    """Remove the theme's icon script from all pages, and the file itself."""
+    for page in folder.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        lighter = ICONS.sub("", text)
+        if lighter != text:
+            page.write_text(lighter, encoding="utf-8")
+    for script in (folder / "_static" / "scripts").glob("fontawesome.js*"):
+        script.unlink()
+
+
+def write_first_page(app):
+    """Lead from index.html to the first page of the course, also for readers whose browser does not follow by itself."""
+    url, title = app.builder.get_target_uri(app.config.root_doc), html.escape(app.config.project)
+    page = FIRST_PAGE.format(lang=app.config.language, url=url, title=title)
+    (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
+def describe_page(app, name, template, context, doctree):
+    """Describe the pages that have no text of their own, such as the search."""
+    if doctree is None:
+        text = f"{context.get('title') or name} – {app.config.project}"
+        context["metatags"] = f'{context.get("metatags", "")}<meta name="description" content="{html.escape(text)}" />'
+
+
+def finish(app, exception):
+    """Repair what was written, unless the build failed."""
+    if exception is None and app.builder.format == "html":
+        if app.config.mathjax_path.startswith(IN_THE_BOOK):
+            copy_mathjax(app)
+        drop_icon_script(Path(app.outdir))
+        write_first_page(app)
+
+
+def setup(app):
+    app.connect("builder-inited", lambda app: choose_mathjax(app, app.config))
+    app.connect("html-page-context", describe_page)
+    app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
