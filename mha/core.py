@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mha._inputs import share
 from mha.masks import causal_mask, check_mask, combine, hide
 
 Edit = Callable[[Tensor], Tensor]
@@ -95,15 +96,15 @@ def attend(
 
     Shapes: q (…, i, d), k (…, j, d), v (…, j, c); mask, ``scale`` and edits as in :func:`attention_weights`;
         returns (…, i, c). ``dropout`` is the share of weights dropped; a layer passes 0 outside training.
-    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
+    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
     Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     Taught in: chapters 02, 03 and 05.
     """
+    _check(q, k, v)
+    dropout = share(dropout)
     if explicit or any(edit is not None for edit in edits.values()):
-        _check(q, k, v)
         weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, **edits)
         return F.dropout(weights, dropout) @ v if dropout else weights @ v
-    _check(q, k, v)
     if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
         causal = is_causal and q.shape[-2] > 1
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)

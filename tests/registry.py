@@ -1,0 +1,55 @@
+"""Every layer of the course, once: a new variant is one line, and every general test then holds for it.
+
+Sizes are small, prime where they can be, and different from each other, so that axes cannot be mixed up unnoticed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mha
+
+BATCH, QUERIES, KEYS = 3, 5, 7
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One layer: its name, how to build it, how wide its words are, and what it can do."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    width: int
+    caches: bool = True  # takes a KeyValueCache
+    crosses: bool = True  # takes a separate key
+    dropout: bool = False  # differs between training and evaluation
+
+    def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
+        """Random words of this layer's width, the same ones at every call."""
+        x = torch.randn(batch, n, self.width, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+        return x.to(dtype or torch.get_default_dtype())
+
+    def memory(self, layer: nn.Module, n: int = KEYS) -> tuple[Tensor, Tensor]:
+        """Keys and values of another sequence, as wide as the layer wants them."""
+        random = torch.Generator().manual_seed(17)
+        widths = layer.W_k.in_features, layer.W_v.in_features
+        key, value = (torch.randn(BATCH, n, w, generator=random, dtype=torch.float64) for w in widths)
+        return key.to(layer.W_k.weight), value.to(layer.W_v.weight)
+
+
+LAYERS = [
+    Entry("one head", lambda: mha.SelfAttention(5, 3, 7), 5, caches=False),
+    Entry("one head, biases", lambda: mha.SelfAttention(5, bias=True), 5, caches=False),
+    Entry("heads", lambda: mha.MultiHeadAttention(6, 3), 6),
+    Entry("heads, no bias", lambda: mha.MultiHeadAttention(6, 2, bias=False), 6),
+    Entry("heads, biases of queries, keys and values", lambda: mha.MultiHeadAttention(6, 2, bias="qkv"), 6),
+    Entry("heads of their own width", lambda: mha.MultiHeadAttention(5, 2, d_head=3), 5),
+    Entry("heads with dropout", lambda: mha.MultiHeadAttention(6, 3, dropout=0.4), 6, dropout=True),
+    Entry("a single wide head", lambda: mha.MultiHeadAttention(5, 1), 5),
+]
+
+every = pytest.mark.parametrize("entry", LAYERS, ids=lambda entry: entry.name)
+every_cacheable = pytest.mark.parametrize("entry", [e for e in LAYERS if e.caches], ids=lambda entry: entry.name)
+every_crossing = pytest.mark.parametrize("entry", [e for e in LAYERS if e.crosses], ids=lambda entry: entry.name)
