@@ -16,9 +16,21 @@ _HOME = {
     "Heads": "attention",
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
+    "DecoderCache": "cache",
+    "DecoderLayer": "transformer",
+    "Embedding": "blocks",
+    "EncoderDecoder": "encoder_decoder",
+    "EncoderLayer": "transformer",
+    "FeedForward": "blocks",
     "GroupedAttention": "grouped",
     "KeyValueCache": "cache",
+    "LanguageModel": "models",
     "MemoryCache": "cache",
+    "ModelCache": "cache",
+    "Residual": "blocks",
+    "Stack": "blocks",
+    "greedy": "decoding",
+    "sampling": "decoding",
     "causal_mask": "masks",
     "leaks": "masks",
     "padding_mask": "masks",
@@ -34,7 +46,10 @@ _HOME = {
     "train": "training",
     "smooth": "training",
 }
-_MODULES = ("attention", "cache", "check", "core", "masks", "plot", "positions", "reference", "relative", "tasks")
+_MODULES = (
+    "attention", "blocks", "cache", "check", "core", "decoding", "encoder_decoder", "grouped", "interop", "masks",
+    "models", "plot", "positions", "reference", "relative", "tasks", "transformer",
+)  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 
 
@@ -45,7 +60,7 @@ def __getattr__(name: str):
         value = import_module(f"mha.{name}")
     else:
         raise AttributeError(f"module 'mha' has no attribute {name!r}")
-    globals()[name] = value  # so that a sub-module of the same name (mha.train, mha.watch) cannot hide the function
+    globals()[name] = value  # the next time it is an ordinary name
     return value
 
 

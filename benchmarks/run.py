@@ -1,0 +1,43 @@
+"""Print the benchmark tables; with ``--write`` also put them into ``benchmarks/README.md``.
+
+python benchmarks/run.py [speed] [memory] [--write]
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import layers
+from timing import machine
+
+README = Path(__file__).with_name("README.md")
+TABLES = {"speed": layers.speed, "memory": layers.memory}
+
+
+def main(arguments: list[str]) -> None:
+    """Make the tables that were asked for, or all."""
+    unknown = [a for a in arguments if a != "--write" and a not in TABLES]
+    if unknown:
+        sys.exit(f"unknown: {unknown}. The tables are {list(TABLES)}.")
+    for name in [a for a in arguments if a in TABLES] or TABLES:
+        print(f"\n## {name}\n{machine()}", flush=True)
+        made = TABLES[name]()
+        print(made)
+        if "--write" in arguments:
+            put(name, f"{machine()}\n\n{made}")
+
+
+def put(name: str, text: str) -> None:
+    """Replace the part of the README between the two marks of this table."""
+    page = README.read_text(encoding="utf-8")
+    marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.escape(marks[0]) + ".*?" + re.escape(marks[1])
+    if not re.search(pattern, page, re.DOTALL):
+        sys.exit(f"{README} has no marks {marks}")
+    README.write_text(
+        re.sub(pattern, lambda _: f"{marks[0]}\n{text}\n{marks[1]}", page, flags=re.DOTALL), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
