@@ -1,5 +1,6 @@
 """What a layer refuses, and how it says so."""
 
+import torch
 from torch import Tensor, nn
 
 
@@ -76,3 +77,25 @@ def share(dropout: float) -> float:
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout = {dropout}: it is the share of weights dropped, at least 0 and below 1")
     return dropout
+
+
+def check_words(words: Tensor, known: int) -> None:
+    """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
+    if words.is_floating_point() or words.dtype == torch.bool:
+        raise TypeError(f"words have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
+    if words.ndim != 2 or 0 in words.shape:
+        raise ValueError(f"words have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty")
+    low, high = words.min().item(), words.max().item()
+    if low < 0 or high >= known:
+        wrong = low if low < 0 else high
+        raise ValueError(f"word number {wrong} is unknown: this model knows {known} words, numbered 0 to {known - 1}")
+
+
+def check_source(source: Tensor, mask: Tensor | None) -> None:
+    """Refuse a source with nothing in it: there is nothing to translate."""
+    if source.ndim == 2 and source.shape[1] == 0:
+        raise ValueError(f"the source is empty: it has shape {tuple(source.shape)}, so there is nothing to read")
+    if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
+        empty = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
+        if empty:
+            raise ValueError(f"source {empty} of the batch is empty: its mask hides every word. Leave it out")

@@ -4,6 +4,7 @@ Taught in: chapters 03 and 12.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -85,6 +86,34 @@ class MemoryCache:
                 f"shape {tuple(key.shape)} came: use a new cache for each memory and each layer"
             )
         return self._found
+
+
+@dataclass
+class DecoderCache:
+    """The two caches of one decoder layer: its own words so far, and the memory.
+
+    Taught in: chapter 07.
+    """
+
+    own: KeyValueCache
+    memory: MemoryCache
+
+    @property
+    def length(self) -> int:
+        """How many words were fed so far."""
+        return self.own.length
+
+
+class ModelCache(list):
+    """The caches of a whole stack of layers, first layer first.
+
+    Taught in: chapter 07.
+    """
+
+    @property
+    def length(self) -> int:
+        """How many words were fed so far."""
+        return self[0].length
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:

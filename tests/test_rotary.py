@@ -147,7 +147,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"'halves'.*half.*interleaved"):
         mha.RotaryPositions(layout="halves")
     with pytest.raises(ValueError, match=r"base = 0.*positive"):
-        mha.RotaryPositions(0)
+        mha.RotaryPositions(0.0)
     with pytest.raises(ValueError, match=r"width 5.*even"):
         layer_with(mha.RotaryPositions(), 15, 3)(noise(1, 2, 15))
     with pytest.raises(ValueError, match="RotaryPositions"):

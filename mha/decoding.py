@@ -1,0 +1,88 @@
+"""Let a model write: one word after the other, each chosen from what the model says about the next.
+
+Taught in: chapter 07.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+Choose = Callable[[Tensor], Tensor]
+
+
+def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
+    """Choose the word with the highest score.
+
+    Shapes: (b, words) gives (b,).
+    Taught in: chapter 07.
+    """
+    return logits.argmax(-1)
+
+
+def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int | None = None) -> Choose:
+    """Make a function that draws the next word at random, likely words more often.
+
+    ``temperature`` below 1 makes likely words likelier still; ``top_k`` leaves only the k likeliest to draw from.
+
+    Shapes: the function takes (b, words) and returns (b,).
+    Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the
+        number of words.
+    Taught in: chapter 07.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature = {temperature}: it must be positive; to take the best word use mha.greedy")
+
+    def choose(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
+        k = logits.shape[-1] if top_k is None else top_k
+        if not 1 <= k <= logits.shape[-1]:
+            raise ValueError(f"top_k = {k}: it must be between 1 and the number of words, {logits.shape[-1]}")
+        best, words = logits.topk(k)
+        drawn = torch.multinomial((best / temperature).softmax(-1), 1, generator=generator)
+        return words.gather(-1, drawn)[:, 0]
+
+    return choose
+
+
+def unroll(
+    next_logits: Callable[[Tensor], Tensor],
+    words: Int[Tensor, "b n"],
+    length: int,
+    choose: Choose = greedy,
+    stop: int | None = None,
+) -> Int[Tensor, "b m"]:
+    """Add up to ``length`` words, one at a time.
+
+    ``next_logits`` takes all words so far and returns the scores of the next. A sequence that has produced ``stop``
+    is filled with ``stop``; when all have, the loop ends.
+
+    Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
+    Raises: ValueError for a length below 1.
+    Taught in: chapter 07.
+    """
+    if length < 1:
+        raise ValueError(f"length = {length}: it must be at least 1")
+    done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
+    for _ in range(length):
+        word = choose(next_logits(words))
+        if stop is not None:
+            word = word.masked_fill(done, stop)
+            done = done | (word == stop)
+        words = torch.cat([words, word[:, None]], 1)
+        if done.all():
+            break
+    return words
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Turn dropout and gradients off for a while, and put the model back into its mode afterwards."""
+    mode = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(mode)
