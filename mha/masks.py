@@ -82,8 +82,11 @@ def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
 def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Convert from numbers added to the scores: 0 lets look, −inf or a huge negative number hides.
 
-    Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask.
+    Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
+        mask that is boolean already.
     """
+    if mask.dtype == torch.bool:
+        raise TypeError("this mask is boolean already: use it as it is, or from_hidden(mask) where True means hide")
     see = mask == 0
     if not bool((see | (mask < -1000)).all()):
         raise ValueError("an additive mask may hold 0 and large negative numbers only; this one changes scores too")
@@ -123,6 +126,8 @@ def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torc
 
     Raises: TypeError for a mask that is not boolean, ValueError for a wrong shape or device.
     """
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask is {type(mask).__name__}, but must be a tensor of torch.bool: use torch.as_tensor(mask)")
     if mask.dtype != torch.bool:
         how = "mask.bool() if 1 means 'may look'" if not mask.is_floating_point() else "mha.masks.from_additive(mask)"
         raise TypeError(f"mask has dtype {mask.dtype}, but must be torch.bool with True = 'may look': use {how}")

@@ -16,7 +16,7 @@ LIMIT = 1e-12
 
 def error(found: Tensor | Sequence[Tensor], right: Tensor | Sequence[Tensor]) -> float:
     """The largest difference, relative to the largest number; a NaN is an infinite error."""
-    found, right = ([x] if isinstance(x, Tensor) else list(x) for x in (found, right))
+    found, right = ([t.detach() for t in ([x] if isinstance(x, Tensor) else x)] for x in (found, right))
     assert [x.shape for x in found] == [x.shape for x in right]
     size = max(max(float(x.abs().max()) for x in right), 1e-300)
     apart = max(float((a - b).abs().nan_to_num(nan=math.inf).max()) for a, b in zip(found, right, strict=True))
