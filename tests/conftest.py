@@ -7,7 +7,6 @@ import torch
 
 jaxtyping.install_import_hook("mha", "beartype.beartype")  # before mha is imported: shapes are checked at every call
 
-
 hypothesis.settings.register_profile("course", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("course")
 

@@ -120,7 +120,7 @@ def test_numbers_that_also_change_scores_are_no_mask(bad):
 
 
 def test_a_boolean_mask_is_not_taken_for_numbers_to_add(reader):
-    with pytest.raises(TypeError, match="boolean already.*from_hidden"):
+    with pytest.raises(TypeError, match=r"boolean already.*from_hidden"):
         masks.from_additive(torch.tensor([[False, False]]))
 
 
@@ -147,20 +147,20 @@ def test_a_converted_mask_means_what_it_meant_to_torch():
 
 # ---- bad masks
 
-B, H, I, J = 3, 2, 5, 7
-META = torch.ones(I, J, dtype=torch.bool, device="meta")
+BATCH, HEADS, QUERIES, KEYS = 3, 2, 5, 7
+META = torch.ones(QUERIES, KEYS, dtype=torch.bool, device="meta")
 BAD = {
-    "numbers": (torch.zeros(I, J), TypeError, r"float.*torch\.bool.*'may look'.*from_additive"),
-    "whole numbers": (torch.ones(I, J).long(), TypeError, r"int64.*torch\.bool.*mask\.bool\(\)"),
-    "one axis": (bits(J), ValueError, r"1 axes \(7,\).*\(query, key\) or \(batch, head, query, key\)"),
-    "three axes": (bits(B, I, J), ValueError, r"3 axes \(3, 5, 7\).*from_batch_first"),
-    "five axes": (bits(1, B, H, I, J), ValueError, r"5 axes \(1, 3, 2, 5, 7\)"),
-    "a mask of (batch, key)": (bits(B, J), ValueError, r"\(3, 7\) does not fit.*\(5, 7\)"),
-    "a mask of (key, query)": (bits(J, I), ValueError, r"\(7, 5\) does not fit.*\(5, 7\)"),
-    "one row for all": (bits(1, J), ValueError, r"\(1, 7\) does not fit.*\(5, 7\)"),
-    "one column for all": (bits(I, 1), ValueError, r"\(5, 1\) does not fit.*\(5, 7\)"),
-    "other heads": (bits(B, H + 1, I, J), ValueError, r"\(3, 3, 5, 7\) does not fit.*\(3, 2, 5, 7\)"),
-    "another batch": (bits(B - 1, 1, I, J), ValueError, r"\(2, 1, 5, 7\) does not fit.*\(3, 2, 5, 7\)"),
+    "numbers": (torch.zeros(QUERIES, KEYS), TypeError, r"float.*torch\.bool.*'may look'.*from_additive"),
+    "whole numbers": (torch.ones(QUERIES, KEYS).long(), TypeError, r"int64.*torch\.bool.*mask\.bool\(\)"),
+    "one axis": (bits(KEYS), ValueError, r"1 axes \(7,\).*\(query, key\) or \(batch, head, query, key\)"),
+    "three axes": (bits(BATCH, QUERIES, KEYS), ValueError, r"3 axes \(3, 5, 7\).*from_batch_first"),
+    "five axes": (bits(1, BATCH, HEADS, QUERIES, KEYS), ValueError, r"5 axes \(1, 3, 2, 5, 7\)"),
+    "a mask of (batch, key)": (bits(BATCH, KEYS), ValueError, r"\(3, 7\) does not fit.*\(5, 7\)"),
+    "a mask of (key, query)": (bits(KEYS, QUERIES), ValueError, r"\(7, 5\) does not fit.*\(5, 7\)"),
+    "one row for all": (bits(1, KEYS), ValueError, r"\(1, 7\) does not fit.*\(5, 7\)"),
+    "one column for all": (bits(QUERIES, 1), ValueError, r"\(5, 1\) does not fit.*\(5, 7\)"),
+    "other heads": (bits(BATCH, HEADS + 1, QUERIES, KEYS), ValueError, r"\(3, 3, 5, 7\) does not fit.*\(3, 2, 5, 7\)"),
+    "another batch": (bits(BATCH - 1, 1, QUERIES, KEYS), ValueError, r"\(2, 1, 5, 7\) does not fit.*\(3, 2, 5, 7\)"),
     "another device": (META, ValueError, r"on meta.*on cpu.*mask\.to\('cpu'\)"),
 }
 
@@ -169,7 +169,7 @@ BAD = {
 @pytest.mark.parametrize("explicit", [False, True])
 def test_a_mask_that_does_not_say_plainly_who_may_look_is_refused(reader, name, explicit):
     mask, kind, message = BAD[name]
-    q, k = torch.randn(B, H, I, 4), torch.randn(B, H, J, 4)
+    q, k = torch.randn(BATCH, HEADS, QUERIES, 4), torch.randn(BATCH, HEADS, KEYS, 4)
     with pytest.raises(kind, match=message):
         mha.attend(q, k, k, mask, explicit=explicit)
     with pytest.raises(kind, match=message):
