@@ -1,5 +1,5 @@
 # Two commands are enough for a newcomer:  make book  and  make test.  Both make the environment .venv first.
-#   PYTHON=python3.12   another Python          TORCH=cpu   a torch for this processor, or cu126, ... or auto
+#   PYTHON=python3.12   the Python that makes .venv      TORCH=cpu   which torch: cpu, auto, cu126, ...
 PYTHON ?= python3
 TORCH ?=
 
@@ -9,7 +9,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 TQDM_DISABLE=1
 
 # An environment whose folder was moved, or whose Python is gone, is void: forget what was installed into it.
 ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/null
-$(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-*)
+$(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
 
 .DEFAULT_GOAL := help
 .PHONY: help book test read lab notebooks lint bench constraints clean
@@ -61,7 +61,7 @@ clean:  ## remove the built book and all caches; the environment .venv stays
 	  \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # .venv/.with-X says that the extras X are installed as pyproject.toml and constraints.txt now want them.
-.venv/.with-%: pyproject.toml constraints.txt | .venv/.made
+.venv/.with-%: pyproject.toml constraints.txt | .venv/.made $(if $(TORCH),.venv/.torch-$(TORCH))
 	$(PIP) install -c constraints.txt -e '.[$*]'
 	@touch $@
 
@@ -71,6 +71,10 @@ clean:  ## remove the built book and all caches; the environment .venv stays
 	@echo "Making the environment .venv. The first time this takes a few minutes; on Linux, pip's torch comes with"
 	@echo "several GB for NVIDIA cards. Without such a card stop here (Ctrl+C) and use:  make book TORCH=cpu"
 	@{ $(ALIVE); } || "$(PYTHON)" -m venv --clear .venv
-	$(if $(TORCH),$(PIP) install --quiet -c constraints.txt uv)
-	$(if $(TORCH),$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH) "$$(grep '^torch==' constraints.txt)")
 	@touch $@
+
+# uv knows where PyTorch keeps its builds for each kind of machine.
+.venv/.torch-$(TORCH): constraints.txt | .venv/.made
+	$(PIP) install --quiet -c constraints.txt uv
+	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH) --reinstall-package torch "$$(grep '^torch==' constraints.txt)"
+	@rm -f .venv/.torch-* && touch $@
