@@ -28,6 +28,8 @@ def check_inputs(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor) ->
             )
         if not x.is_floating_point():
             raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
+        if 0 in x.shape:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
     if query.shape[0] != key.shape[0] or key.shape[:2] != value.shape[:2]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
@@ -54,6 +56,14 @@ def head_width(d_model: int, heads: int, d_head: int | None) -> int:
             f"{heads} heads do not divide d_model = {d_model}: take a divisor ({fits}), or give d_head yourself"
         )
     return d_model // heads if d_head is None else d_head
+
+
+def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int, int]:
+    """Return the widths of key and value inputs; refuse a width below one."""
+    kdim, vdim = d_model if kdim is None else kdim, d_model if vdim is None else vdim
+    if kdim < 1 or vdim < 1:
+        raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
+    return kdim, vdim
 
 
 def check_groups(heads: int, kv_heads: int) -> int:

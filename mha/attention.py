@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha import core
-from mha._inputs import biased, check_inputs, check_positions, fill_in, head_width, share
+from mha._inputs import biased, check_inputs, check_positions, fill_in, head_width, input_widths, share
 from mha._taps import Tap, followed_by, tapped
 from mha.cache import KeyValueCache, MemoryCache
 
@@ -50,10 +50,11 @@ class Heads(nn.Module):
         self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
         self.positions: nn.Module | None = None
         self.dropout, with_bias = share(dropout), biased(bias)
+        kdim, vdim = input_widths(d_model, kdim, vdim)
         inner = heads * self.d_head
         self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias)
-        self.W_k = nn.Linear(d_model if kdim is None else kdim, inner, bias="k" in with_bias)
-        self.W_v = nn.Linear(d_model if vdim is None else vdim, inner, bias="v" in with_bias)
+        self.W_k = nn.Linear(kdim, inner, bias="k" in with_bias)
+        self.W_v = nn.Linear(vdim, inner, bias="v" in with_bias)
         self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias)
         self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
 

@@ -23,8 +23,10 @@ class Entry:
     build: Callable[[], nn.Module]
     width: int
     caches: bool = True  # takes a KeyValueCache
+    alone: bool = True  # can be its own memory: layer(x)
     crosses: bool = True  # takes a separate key
     dropout: bool = False  # differs between training and evaluation
+    ordered: bool = False  # has positions of its own: the order of the words matters to it
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
         """Random words of this layer's width, the same ones at every call."""
@@ -39,6 +41,14 @@ class Entry:
         return key.to(layer.W_k.weight), value.to(layer.W_v.weight)
 
 
+def rotary():
+    return mha.RotaryPositions()
+
+
+def sloped():
+    return mha.LinearBias()
+
+
 LAYERS = [
     Entry("one head", lambda: mha.SelfAttention(5, 3, 7), 5, caches=False),
     Entry("one head, biases", lambda: mha.SelfAttention(5, bias=True), 5, caches=False),
@@ -46,10 +56,18 @@ LAYERS = [
     Entry("heads, no bias", lambda: mha.MultiHeadAttention(6, 2, bias=False), 6),
     Entry("heads, biases of queries, keys and values", lambda: mha.MultiHeadAttention(6, 2, bias="qkv"), 6),
     Entry("heads of their own width", lambda: mha.MultiHeadAttention(5, 2, d_head=3), 5),
+    Entry("heads over keys of another width", lambda: mha.MultiHeadAttention(6, 2, kdim=4, vdim=7), 6, alone=False),
     Entry("heads with dropout", lambda: mha.MultiHeadAttention(6, 3, dropout=0.4), 6, dropout=True),
+    Entry("heads that share keys and values", lambda: mha.GroupedAttention(8, 4, 2), 8),
+    Entry("heads that share one key", lambda: mha.GroupedAttention(6, 3, 1, bias=False), 6),
+    Entry("rotary heads", lambda: mha.MultiHeadAttention(8, 2, positions=rotary()), 8, crosses=False, ordered=True),
+    Entry("sloped heads", lambda: mha.MultiHeadAttention(6, 3, positions=sloped()), 6, crosses=False, ordered=True),
+    Entry("rotary, shared", lambda: mha.GroupedAttention(8, 4, 2, positions=rotary()), 8, crosses=False, ordered=True),
     Entry("a single wide head", lambda: mha.MultiHeadAttention(5, 1), 5),
 ]
 
-every = pytest.mark.parametrize("entry", LAYERS, ids=lambda entry: entry.name)
-every_cacheable = pytest.mark.parametrize("entry", [e for e in LAYERS if e.caches], ids=lambda entry: entry.name)
-every_crossing = pytest.mark.parametrize("entry", [e for e in LAYERS if e.crosses], ids=lambda entry: entry.name)
+
+def every(**asked) -> pytest.MarkDecorator:
+    """Run a test for every layer of which what is asked for is true: ``@every(caches=True)``."""
+    chosen = [e for e in LAYERS if all(getattr(e, name) == value for name, value in asked.items())]
+    return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.name)
