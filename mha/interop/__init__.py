@@ -1,4 +1,19 @@
-"""Weights of other libraries.
+"""Other people's weights: to and from ``nn.MultiheadAttention`` and the attention of ``transformers``.
+
+Everything that does not fit is refused by name; nothing is ignored. ``transformers`` is imported only where it is
+needed.
 
 Taught in: chapter 07.
 """
+
+from mha.interop.hugging_face import from_transformers, to_transformers
+from mha.interop.pretrained import from_pretrained
+from mha.interop.pytorch import from_torch, to_torch
+from mha.interop.rotary import relayout, reorder_rows
+from mha.interop.seq_first import SeqFirst
+from mha.interop.table import Row, interop_table
+
+__all__ = [
+    "Row", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "interop_table", "relayout",
+    "reorder_rows", "to_torch", "to_transformers",
+]  # fmt: skip

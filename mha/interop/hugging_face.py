@@ -1,0 +1,126 @@
+"""Weights to and from the attention of BERT, GPT-2 and Llama as ``transformers`` builds them.
+
+Each of these modules does a little more than attend: BERT's ends with dropout, the sum with its input and a norm,
+GPT-2's with dropout. That part is what :class:`mha.Residual` does here, and it does not move.
+
+Taught in: chapter 07.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mha.attention import Heads
+from mha.interop.plan import Plan, biases, build, read, refuse, write
+from mha.relative import RotaryPositions
+
+CHANGE = "Make the module with a configuration without these, and convert again."
+
+
+def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
+    """Make our layer from a ``BertAttention``, ``GPT2Attention`` or ``LlamaAttention``.
+
+    BERT's and GPT-2's becomes a MultiHeadAttention. Llama's gets rotary positions, and where its heads share keys it
+    becomes a GroupedAttention. GPT-2 and Llama hide the future by themselves; our layer hides it when it is called
+    with ``is_causal=True``. ``into`` fills a layer that exists instead of making one.
+
+    Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
+    Taught in: chapter 07.
+    """
+    plan = transformers_plan(module)
+    layer = build(plan) if into is None else read(plan, into)
+    return layer.train(module.training) if into is None else layer
+
+
+def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
+    """Copy our layer's weights into a module of ``transformers``, made with a configuration that fits.
+
+    Raises: ValueError that names every size and option that differs; then nothing was copied.
+    Taught in: chapter 07.
+    """
+    write(layer, transformers_plan(module))
+    return module
+
+
+def transformers_plan(module: nn.Module) -> Plan:
+    """Describe a module of ``transformers`` in this package's words."""
+    name = type(module).__name__
+    if name not in PLANS:
+        raise ValueError(f"{name} is not known here: the classes that can be converted are {sorted(PLANS)}")
+    return PLANS[name](module)
+
+
+def bert_plan(module: nn.Module) -> Plan:
+    """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names."""
+    inside = module.self
+    kind = getattr(inside, "position_embedding_type", "absolute")
+    refuse(
+        "BertAttention",
+        [f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"] * (kind != "absolute"),
+        CHANGE,
+    )
+    weights = _linears(q=inside.query, k=inside.key, v=inside.value, o=module.output.dense)
+    sizes = {"heads": inside.num_attention_heads, "kv_heads": inside.num_attention_heads}
+    sizes |= {"d_head": inside.attention_head_size, "dropout": inside.dropout.p}
+    options = {"d_model": "hidden_size", "heads": "num_attention_heads", "dropout": "attention_probs_dropout_prob"}
+    return _plan("BertAttention", sizes, weights, options)
+
+
+def gpt2_plan(module: nn.Module) -> Plan:
+    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round."""
+    reasons = {
+        "scale_attn_weights=False leaves scores undivided; ours divide by √d": not module.scale_attn_weights,
+        "scale_attn_by_inverse_layer_idx divides scores by the layer's number": module.scale_attn_by_inverse_layer_idx,
+        "reorder_and_upcast_attn computes scores in float32 whatever the weights": module.reorder_and_upcast_attn,
+    }
+    refuse("GPT2Attention", [reason for reason, holds in reasons.items() if holds], CHANGE)
+    if module.is_cross_attention:
+        inputs = (_turned(module.q_attn)[0], *_turned(module.c_attn, 2))
+    else:
+        inputs = _turned(module.c_attn, 3)
+    weights = {}
+    for letter, (weight, bias) in zip("qkvo", (*inputs, _turned(module.c_proj)[0]), strict=True):
+        weights |= {f"W_{letter}.weight": weight, f"W_{letter}.bias": bias}
+    sizes = {"heads": module.num_heads, "kv_heads": module.num_heads, "d_head": module.head_dim}
+    options = {"d_model": "n_embd", "heads": "n_head", "dropout": "attn_pdrop"}
+    return _plan("GPT2Attention", sizes | {"dropout": module.attn_dropout.p}, weights, options)
+
+
+def llama_plan(module: nn.Module) -> Plan:
+    """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
+    config = module.config
+    rope = getattr(config, "rope_parameters", None) or {
+        **(getattr(config, "rope_scaling", None) or {}),
+        "rope_theta": config.rope_theta,
+    }
+    kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
+    reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
+    reasons += [f"partial_rotary_factor = {part} turns a part of each head only"] * (part != 1.0)
+    refuse("LlamaAttention", reasons, CHANGE)
+    weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
+    sizes = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}
+    sizes |= {"d_head": module.head_dim, "dropout": module.attention_dropout}
+    options = {"d_model": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
+    options |= {"d_head": "head_dim", "dropout": "attention_dropout", "bias": "attention_bias"}
+    positions = RotaryPositions(float(rope["rope_theta"]), "half", precision=torch.float32)
+    return _plan("LlamaAttention", sizes, weights, options | {"positions": "rope_parameters"}, positions)
+
+
+PLANS = {"BertAttention": bert_plan, "GPT2Attention": gpt2_plan, "LlamaAttention": llama_plan}
+
+
+def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions=None) -> Plan:
+    """Add what the weights themselves tell: the widths of the inputs, and which projections have biases."""
+    widths = {"d_model": "W_q.weight", "kdim": "W_k.weight", "vdim": "W_v.weight"}
+    found = {size: weights[weight].shape[1] for size, weight in widths.items()}
+    return Plan(name, sizes | found | {"bias": biases(weights)}, weights, options, positions)
+
+
+def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
+    """Name the weights and biases of linear maps."""
+    named = {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
+    return dict(sorted(named.items()))
+
+
+def _turned(conv: nn.Module, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
+    """Cut a ``Conv1D``, whose weight is (in, out), into views of weights (out, in) and biases."""
+    return list(zip(conv.weight.detach().T.chunk(parts), conv.bias.detach().chunk(parts), strict=True))

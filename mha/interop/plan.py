@@ -1,0 +1,116 @@
+"""What another library's attention is, said in this package's words, and how weights move to and fro.
+
+A plan lists the sizes and options of a module, and its weights as *views*: reading copies from them, writing copies
+into them, so that both directions cannot disagree.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from mha.attention import Heads, MultiHeadAttention
+from mha.grouped import GroupedAttention
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One module of another library: its name, sizes by our names, weights by our names, and its own option names."""
+
+    library: str
+    sizes: dict[str, object]
+    weights: dict[str, Tensor]
+    options: dict[str, str] = field(default_factory=dict)
+    positions: nn.Module | None = None
+
+
+def biases(weights: dict[str, Tensor]) -> str:
+    """Return the letters of the projections that have a bias."""
+    return "".join(letter for letter in "qkvo" if f"W_{letter}.bias" in weights)
+
+
+def sizes_of(layer: Heads) -> dict[str, object]:
+    """Say what a layer of this package is, in the words that a plan uses."""
+    return {
+        "d_model": layer.d_model,
+        "heads": layer.heads,
+        "kv_heads": layer.kv_heads,
+        "d_head": layer.d_head,
+        "kdim": layer.W_k.in_features,
+        "vdim": layer.W_v.in_features,
+        "bias": biases(dict(layer.named_parameters())),
+        "dropout": layer.dropout,
+        "positions": described(layer.positions),
+    }
+
+
+def described(positions: nn.Module | None) -> str:
+    """Write positions so that two of them are equal exactly when their text is."""
+    return "none" if positions is None else f"{positions}, angles in {getattr(positions, 'precision', 'no precision')}"
+
+
+def build(plan: Plan) -> Heads:
+    """Make a layer of this package with the plan's sizes and weights."""
+    check_shapes(plan)
+    sizes = dict(plan.sizes)
+    d_model, heads, kv_heads = (sizes.pop(name) for name in ("d_model", "heads", "kv_heads"))
+    grouped = kv_heads != heads
+    layer = (
+        GroupedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
+        if grouped
+        else MultiHeadAttention(d_model, heads, positions=plan.positions, **sizes)
+    )
+    return read(plan, layer.to(plan.weights["W_q.weight"]))
+
+
+@torch.no_grad()
+def read(plan: Plan, layer: Heads) -> Heads:
+    """Copy the plan's weights into a layer that fits."""
+    check_fit(layer, plan)
+    for name, weight in layer.named_parameters():
+        weight.copy_(plan.weights[name])
+    return layer
+
+
+@torch.no_grad()
+def write(layer: Heads, plan: Plan) -> None:
+    """Copy a layer's weights into the module behind the plan, where they fit."""
+    check_fit(layer, plan)
+    for name, weight in layer.named_parameters():
+        plan.weights[name].copy_(weight)
+
+
+def check_shapes(plan: Plan) -> None:
+    """Refuse a module whose weights are not as large as its own options say."""
+    s = plan.sizes
+    inner, shared = s["heads"] * s["d_head"], s["kv_heads"] * s["d_head"]
+    need = {"W_q": (inner, s["d_model"]), "W_k": (shared, s["kdim"]), "W_v": (shared, s["vdim"])}
+    need |= {"W_o": (s["d_model"], inner)}
+    wrong = [
+        f"{name} has shape {tuple(weight.shape)}, but its options ask for {shape}"
+        for name, weight in plan.weights.items()
+        if tuple(weight.shape) != (shape := need[name[:3]][: weight.ndim])
+    ]
+    refuse(plan.library, wrong, "Are the options (number of heads, widths) those of these weights?")
+
+
+def check_fit(layer: Heads, plan: Plan) -> None:
+    """Refuse a layer and a module that differ in a size or an option, and name every difference."""
+    if type(layer) not in (MultiHeadAttention, GroupedAttention):
+        kinds = "MultiHeadAttention and GroupedAttention"
+        raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {kinds} fit")
+    check_shapes(plan)
+    theirs = plan.sizes | {"positions": described(plan.positions)}
+    wrong = [
+        f"{name}: the layer has {ours!r}, {plan.library} has {theirs[name]!r}"
+        + (f" (its option {plan.options[name]})" if name in plan.options else "")
+        for name, ours in sizes_of(layer).items()
+        if ours != theirs[name]
+    ]
+    refuse(plan.library, wrong, "Make one of the two anew with the other's values.")
+
+
+def refuse(library: str, reasons: list[str], remedy: str) -> None:
+    """Raise one error that names every reason; do nothing where there is none."""
+    if reasons:
+        raise ValueError(f"{library} does not fit:\n  - " + "\n  - ".join(reasons) + f"\n{remedy}")

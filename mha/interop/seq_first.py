@@ -1,0 +1,58 @@
+"""The other layout: sequence first, batch second, and heads before channels in every step.
+
+Taught in: chapter 07.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.attention import Heads
+from mha.masks import from_seq_first
+
+
+class SeqFirst(nn.Module):
+    """Call a layer the way sequence-first libraries do; inside, the same layer does the same work.
+
+    Shapes: query (i, b, d_model), key (j, b, kdim), value (j, b, vdim), mask (i, j, b) where i and b may be 1,
+        True = may look; returns (i, b, d_model).
+    Raises: ValueError or TypeError for inputs and masks that do not fit.
+    Taught in: chapter 07.
+    """
+
+    def __init__(self, layer: Heads) -> None:
+        """Wrap a batch-first layer."""
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self,
+        query: Float[Tensor, "i b m"],
+        key: Float[Tensor, "j b mk"] | None = None,
+        value: Float[Tensor, "j b mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        **how,
+    ) -> Float[Tensor, "i b m"]:
+        """Exchange sequence and batch, attend, and exchange them back."""
+        turned = (None if x is None else x.transpose(0, 1) for x in (query, key, value))
+        mask = None if mask is None else self.prepare_mask(mask, query, query if key is None else key)
+        return self.layer(*turned, mask=mask, **how).transpose(0, 1)
+
+    def prepare(self, x: Float[Tensor, "n b m"], part: str = "q") -> Float[Tensor, "n b h d"]:
+        """Project and cut into heads, the step that such libraries call *prepare*: no axis is exchanged.
+
+        ``part`` is "q", "k" or "v".
+        """
+        if part not in ("q", "k", "v"):
+            raise ValueError(f"part = {part!r}: it is one of 'q', 'k', 'v'")
+        heads = self.layer.heads if part == "q" else self.layer.kv_heads
+        return self.layer.get_submodule(f"W_{part}")(x).unflatten(-1, (heads, -1))
+
+    def prepare_mask(self, mask: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, "b 1 i j"]:
+        """Check a mask (query, key, batch) and bring it into the order (batch, head, query, key)."""
+        (i, b), j = query.shape[:2], key.shape[0]
+        if mask.ndim != 3 or mask.shape[0] not in (1, i) or mask.shape[1] != j or mask.shape[2] not in (1, b):
+            raise ValueError(
+                f"mask has shape {tuple(mask.shape)}, but must be (query, key, batch) = ({i} or 1, {j}, {b} or 1): "
+                "for a (query, key) mask use mask[:, :, None], for a (batch, key) mask use mask.T[None]"
+            )
+        return from_seq_first(mask)
