@@ -131,9 +131,9 @@ def tiles(
     values = {title: _array(panel) for title, panel in panels.items()}
     shapes = [v.shape for v in values.values()]
     widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
-    lines, height = -(-len(shapes) // across), 0.42 * max(shape[0] for shape in shapes) + 0.6
+    lines, height = -(-len(shapes) // across), 0.38 * max(shape[0] for shape in shapes) + 0.6
     with plt.rc_context(STYLE | {"axes.grid": False}):
-        size = (min(9.5, 0.42 * sum(widths) + 0.7 * len(widths) + 0.5), height * lines)
+        size = (min(9.5, 0.38 * sum(widths) + 0.7 * len(widths) + 0.5), height * lines)
         figure, axes = plt.subplots(lines, len(widths), squeeze=False, width_ratios=widths, figsize=size)
         for axis, title in zip_longest(axes.flat, values):
             axis.set_visible(title is not None)
