@@ -16,10 +16,13 @@ logger = logging.getLogger(__name__)
 MATHJAX = Path("node_modules", "mathjax")
 IN_THE_BOOK = "vendor/mathjax"
 SCRIPT = "tex-chtml.js"
-NEEDED = (SCRIPT, "input/tex/extensions", "output/chtml/fonts/woff-v2")  # parts of MathJax; fonts come singly, on demand
+NEEDED = (SCRIPT, "input/tex/extensions", "output/chtml/fonts/woff-v2")  # a page loads the last two on demand
 
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
+
+# Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
+REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
 
 FIRST_PAGE = """<!DOCTYPE html>
 <html lang="{lang}">
@@ -53,19 +56,23 @@ def copy_mathjax(app):
     shutil.copy2(source / "LICENSE", target / "LICENSE")
 
 
-def drop_icon_script(folder):
-    """Remove the theme's icon script from all pages, and the file itself."""
-    for page in folder.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        lighter = ICONS.sub("", text)
-        if lighter != text:
-            page.write_text(lighter, encoding="utf-8")
+def tidy(page):
+    """Take out of one page what is repeated or not needed."""
+    return REPEATED_IDS.sub("", ICONS.sub("", page))
+
+
+def tidy_all(folder):
+    """Tidy all pages and remove the theme's icon script itself."""
+    for path in folder.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        if tidy(page) != page:
+            path.write_text(tidy(page), encoding="utf-8")
     for script in (folder / "_static" / "scripts").glob("fontawesome.js*"):
         script.unlink()
 
 
 def write_first_page(app):
-    """Lead from index.html to the first page of the course, also for readers whose browser does not follow by itself."""
+    """Lead from index.html to the first page of the course, with a link where a browser does not follow by itself."""
     url, title = app.builder.get_target_uri(app.config.root_doc), html.escape(app.config.project)
     page = FIRST_PAGE.format(lang=app.config.language, url=url, title=title)
     (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
@@ -83,7 +90,7 @@ def finish(app, exception):
     if exception is None and app.builder.format == "html":
         if app.config.mathjax_path.startswith(IN_THE_BOOK):
             copy_mathjax(app)
-        drop_icon_script(Path(app.outdir))
+        tidy_all(Path(app.outdir))
         write_first_page(app)
 
 

@@ -1,0 +1,275 @@
+"""What the numbers do not show: every notebook was run, is clean, accessible, complete, and in the book."""
+
+import ast
+import base64
+import io
+import itertools
+import json
+import re
+import statistics
+import tokenize
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SECTIONS = [
+    "The picture", "The formula", "The idea in a few lines", "The same from `mha`", "A fault from the wild",
+    "What it costs", "Exercises", "Summary", "Sources",
+]  # fmt: skip
+LAST = ["Exercises", "Summary", "Sources"]
+NETWORK = {"ftplib", "http", "httpx", "huggingface_hub", "requests", "socket", "torchvision", "urllib"}
+FORBIDDEN = {  # names, wherever they are used
+    "filterwarnings": "a warning must be repaired, not hidden",
+    "simplefilter": "a warning must be repaired, not hidden",
+    "from_pretrained": "no network",
+    "load_dataset": "no network",
+    "load_state_dict_from_url": "no network",
+    "get_ipython": "no magics",
+}
+BRITISH = re.compile(
+    r"\b(?:behaviour|colour|favour|neighbour|honour)\w*"
+    r"|\b(?:normal|general|special|initial|parametr|parameter|optim|real|recogn|organ|summar|emphas|vector|minim|maxim"
+    r"|regular|serial|visual|token|factor|memor|quant|orthogonal|util|categor|standard|random)is(?:e|es|ed|ing|ation)\b"
+    r"|\b(?:analyse[sd]?|centre[sd]?|modell(?:ed|ing)|labell(?:ed|ing)|grey|learnt)\b",
+    re.IGNORECASE,
+)
+
+pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind=None):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if kind in (None, cell.cell_type)]
+
+
+def code(path):
+    return [cell for cell in cells(path, "code") if cell.source.strip()]
+
+
+def text(path):
+    return "\n\n".join(cell.source for cell in cells(path, "markdown"))
+
+
+def prose(path):
+    """The text without code and formulas."""
+    return re.sub(r"`[^`]*`|\$[^$]*\$", "", re.sub(r"```.*?```", "", text(path), flags=re.DOTALL))
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def headings(path):
+    return re.findall(r"^## (.+?)\s*$", text(path), re.MULTILINE)
+
+
+def solutions(path):
+    """The code cells between the marks of a solution."""
+    inside, found = False, []
+    for cell in cells(path):
+        if cell.cell_type == "markdown":
+            inside = "{solution-start}" in cell.source or (inside and "{solution-end}" not in cell.source)
+        elif inside:
+            found.append(cell)
+    return found
+
+
+def lines(cell):
+    return sum(bool(line.strip()) for line in cell.source.splitlines())
+
+
+def pictures(path):
+    return [cell for cell in code(path) if any("image/png" in output.get("data", {}) for output in cell.outputs)]
+
+
+def first_line(cell):
+    return cell.source.strip().splitlines()[0]
+
+
+# ---- It was run, and what it printed is stored
+
+
+def test_every_cell_ran_in_order(path):
+    counts = [cell.execution_count for cell in code(path)]
+    assert counts == list(range(1, len(counts) + 1)), "make notebooks"
+    assert counts, "a chapter without code"
+
+
+def test_no_errors_and_no_warnings_are_stored(path):
+    for cell in code(path):
+        kinds = {output.get("name", output.output_type) for output in cell.outputs}
+        assert "stderr" not in kinds, first_line(cell)
+        assert "error" not in kinds or "raises-exception" in tags(cell), first_line(cell)
+
+
+def test_no_times_of_the_run_are_stored(path):
+    assert [first_line(cell) for cell in cells(path, "code") if "execution" in cell.metadata] == []
+
+
+def test_nothing_is_skipped_and_little_is_left_uncompared(path):
+    uncompared = 0
+    for position, cell in enumerate(code(path)):
+        marks = " ".join(tags(cell)) + " ".join(re.findall(r"#\s*(?:NB|PY)\w+", cell.source)).lower().replace("_", "-")
+        assert "nbval-skip" not in marks, first_line(cell)
+        assert "nbval-check-output" not in marks, "every output is checked"
+        if "nbval-ignore-output" in marks:
+            uncompared += 1
+            following = code(path)[position + 1 : position + 2]
+            assert "assert " in "".join(c.source for c in following), f"no assert follows: {first_line(cell)}"
+    assert uncompared <= 3
+
+
+def test_the_outputs_are_small(path):
+    """Counted as the reader's browser loads them: pictures as bytes, everything else as text."""
+    outputs = [output for cell in code(path) for output in cell.outputs]
+    pngs = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    size = sum(len(base64.b64decode(png)) for png in pngs)
+    size += len(json.dumps(outputs, ensure_ascii=False).encode()) - sum(map(len, pngs))
+    assert size <= 250_000, f"{size / 1000:.0f} KB"
+
+
+def test_no_output_names_a_memory_address_or_a_folder(path):
+    shown = json.dumps([[{**o, "data": {**o.get("data", {}), "image/png": ""}} for o in c.outputs] for c in code(path)])
+    assert re.findall(r"0x[0-9a-f]{6,}|/home/\w+|/Users/\w+|site-packages", shown) == []
+
+
+# ---- The code is for readers
+
+
+def test_code_cells_are_short(path):
+    solved = [cell.id for cell in solutions(path)]
+    for cell in code(path):
+        limit = 15 if cell.id in solved else 12
+        assert lines(cell) <= limit, f"{lines(cell)} lines, at most {limit}: {first_line(cell)}"
+    assert statistics.median(lines(cell) for cell in code(path)) <= 6
+
+
+def test_code_is_plain_python(path):
+    for cell in code(path):
+        try:
+            tree = ast.parse(cell.source)
+        except SyntaxError as error:
+            pytest.fail(f"no magics, only Python: {error.text or first_line(cell)}")
+        for node in ast.walk(tree):
+            modules = []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+                assert all(alias.name != "*" for alias in node.names), f"star import: {ast.unparse(node)}"
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            assert not {module.split(".")[0] for module in modules} & NETWORK, f"no network: {ast.unparse(node)}"
+            name = getattr(node, "attr", getattr(node, "id", ""))
+            assert name not in FORBIDDEN, f"{name}: {FORBIDDEN.get(name)}"
+            assert ast.unparse(node) != "sys.path" if isinstance(node, ast.Attribute) else True, "sys.path"
+
+
+def test_no_line_ends_with_a_semicolon(path):
+    """It would hide an output from the reader, and nbval compares it all the same."""
+    for cell in code(path):
+        tokens = [t for t in tokenize.generate_tokens(io.StringIO(cell.source).readline) if t.type != tokenize.COMMENT]
+        for token, after in itertools.pairwise(tokens):
+            ends = after.type in (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
+            assert not (token.string == ";" and ends), token.line
+
+
+# ---- Everybody can read it
+
+
+def test_every_picture_has_an_alternative_text_and_a_caption(path):
+    number = path.stem[:2]
+    for cell in pictures(path):
+        render = cell.metadata.get("mystnb", {})
+        alt, figure = render.get("image", {}).get("alt", ""), render.get("figure", {})
+        assert len(alt) >= 40, f"an alt text says what the picture shows: {first_line(cell)}"
+        assert len(figure.get("caption", "")) >= 20, f"a caption: {first_line(cell)}"
+        assert re.fullmatch(rf"fig-{number}-[a-z0-9-]+", figure.get("name", "")), f"a name: {first_line(cell)}"
+    names = [cell.metadata.mystnb.figure.name for cell in pictures(path)]
+    assert len(names) == len(set(names))
+
+
+def test_the_spelling_is_american(path):
+    assert BRITISH.findall(prose(path)) == []
+
+
+# ---- It is a chapter
+
+
+def test_it_is_in_the_book(path):
+    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    files = [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]
+    assert f"notebooks/{path.stem}" in files
+    assert re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem)
+
+
+def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
+    first = cells(path)[0].source
+    assert first.startswith("# ")
+    assert first.splitlines()[0].endswith("?"), "the title is the question that the chapter answers"
+    assert re.search(r"^\*\*About \d+ minutes\*\* · You need: \S", first, re.MULTILINE)
+    assert len(re.findall(r"^- ", first, re.MULTILINE)) >= 3, "After this chapter you can …: three points"
+
+
+def test_it_has_all_sections(path):
+    found = headings(path)
+    assert [section for section in SECTIONS if section not in found] == []
+    assert any(heading.startswith("Experiment") for heading in found)
+    assert found[-3:] == LAST
+    assert len(found) == len(set(found))
+
+
+def test_the_summary_has_four_to_seven_points(path):
+    summary = text(path).split("## Summary")[1].split("## Sources")[0]
+    assert 4 <= len(re.findall(r"^- ", summary, re.MULTILINE)) <= 7
+
+
+def test_the_sources_are_cited(path):
+    assert re.search(r"\{cite\}`", text(path).split("## Sources")[1])
+
+
+def test_a_fault_from_the_wild_names_its_thread(path):
+    fault = text(path).split("## A fault from the wild")[1].split("\n## ")[0]
+    assert re.search(r"[\w.-]+/[\w.-]+#\d+", fault)
+
+
+def test_every_exercise_has_hints_a_stub_a_checker_and_a_checked_solution(path):
+    number = path.stem[:2]
+    labels = re.findall(r":::\{exercise\}[^\n]*\n:label: (\S+)", text(path))
+    assert len(labels) >= 3
+    for label in labels:
+        assert re.fullmatch(rf"ex-{number}-[a-z0-9-]+", label)
+        kind, stub, solution = None, [], []
+        hints = ""
+        for cell in cells(path):
+            if cell.cell_type == "markdown":
+                if f":label: {label}\n" in cell.source:
+                    kind, hints = "stub", cell.source.split(f":label: {label}\n")[1]
+                elif f"{{solution-start}} {label}\n" in cell.source:
+                    kind = "solution"
+                elif "{solution-end}" in cell.source:
+                    kind = None
+            elif kind:
+                (stub if kind == "stub" else solution).append(cell)
+        assert re.search(r"\*\*\d+ minutes · (?:easy|medium|harder)\.\*\*", hints), f"{label}: minutes and level"
+        assert len(re.findall(r":::\{dropdown\} Hint \d", hints)) >= 2, f"{label}: two hints"
+        assert "Not solved yet." in printed(stub), f"{label}: the untouched stub is checked"
+        assert "✓" in printed(solution), f"{label}: the solution is checked"
+        assert "✗" not in printed(solution)
+
+
+def printed(some):
+    return "".join(output.get("text", "") for cell in some for output in cell.outputs)
+
+
+def test_labels_carry_the_number_of_the_chapter(path):
+    labels = re.findall(r"^:label: (\S+)", text(path), re.MULTILINE)
+    assert [label for label in labels if not re.match(rf"(?:ex|eq)-{path.stem[:2]}-", label)] == []
+
+
+def test_a_claim_is_decided_in_one_place(path):
+    others = "\n".join(text(other) for other in NOTEBOOKS if other != path)
+    here = re.findall(r"^\((claim-\d+)\)=$", text(path), re.MULTILINE)
+    assert len(here) == len(set(here))
+    assert [label for label in here if f"({label})=" in others] == []
