@@ -1,12 +1,13 @@
 """The leak detector: which outputs depend on which inputs. Public as :func:`mha.masks.leaks`."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from mha._influence import as_double, in_chunks, in_mode, influence
 
 
 @dataclass(frozen=True)
@@ -63,59 +64,24 @@ def leaks(
     also fed in ``chunks`` through ``layer(chunk, cache=…)``, and the mode "cached" says what that sees.
 
     Shapes: x (b, n, m), or random numbers of ``shape``; further keywords go to the layer.
-    Raises: ValueError where the chunks do not add up to n, the output has no row for each input, or the layer
-        answers the same input differently (then nothing can be said).
+    Raises: ValueError where the layer cannot be copied or called, the chunks do not add up to n, the output has no row
+        for each input, the layer answers the same input differently, or some outputs are NaN and no other one leaks
+        (then nothing can be said); TypeError where it returns no tensor, or the input is not floating point.
     Taught in: chapter 03.
     """
     x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) if x is None else x.detach()
+    _check(x)
     trials = {"function": lambda t: layer(t, **kwargs)}
     if isinstance(layer, nn.Module):
-        layer = copy.deepcopy(layer).double()
-        x = x.double()
-        trials = {mode: _in_mode(layer, mode, kwargs) for mode in modes}
+        layer, x, kwargs = as_double(layer, x, kwargs)
+        trials = {mode: in_mode(layer, mode, kwargs) for mode in modes}
     if cache is not None:
-        trials["cached"] = _in_chunks(layer, cache, chunks or (2,) + (1,) * (x.shape[1] - 2), kwargs)
-    return Leaks({mode: _influence(trial, x) for mode, trial in trials.items()})
+        trials["cached"] = in_chunks(layer, x.shape[1], cache, chunks, kwargs)
+    return Leaks({mode: influence(trial, x) for mode, trial in trials.items()})
 
 
-def _influence(function: Callable[[Tensor], Tensor], x: Tensor) -> Bool[Tensor, "n n"]:
-    """Change one position after the other, by a little and by a lot, and see where the output moves."""
-    n = x.shape[1]
-    before = _run(function, x)
-    if before.ndim < 2 or before.shape[:2] != x.shape[:2]:
-        raise ValueError(f"input {tuple(x.shape)} gave output {tuple(before.shape)}: one row for each input is needed")
-    if not torch.equal(before, _run(function, x)):
-        raise ValueError("the layer answers the same input differently, even from the same random state")
-    sees = torch.zeros(n, n, dtype=torch.bool)
-    tolerance = 1e3 * torch.finfo(before.dtype).eps * before.abs().max().clamp_min(1)
-    for j in range(n):
-        for size in (0.5, 1.0, 30.0):
-            changed = x.clone()
-            changed[:, j] = size * torch.randn(x[:, j].shape, dtype=x.dtype, generator=torch.Generator().manual_seed(j))
-            moved = (_run(function, changed) - before).abs().flatten(2).amax((0, 2))
-            sees[:, j] |= ~(moved <= tolerance)  # a NaN counts as moved
-    return sees
-
-
-def _run(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        return function(x.clone())
-
-
-def _in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Callable[[Tensor], Tensor]:
-    if mode not in ("train", "eval"):
-        raise ValueError(f"mode {mode!r}: give 'train', 'eval' or both; for 'cached' give cache=")
-    return lambda x: layer.train(mode == "train")(x, **kwargs)
-
-
-def _in_chunks(layer: Callable, cache: Callable, chunks: tuple[int, ...], kwargs: dict) -> Callable[[Tensor], Tensor]:
-    def feed(x: Tensor) -> Tensor:
-        if sum(chunks) != x.shape[1]:
-            raise ValueError(f"chunks {chunks} add up to {sum(chunks)}, but the sequence has {x.shape[1]} positions")
-        if isinstance(layer, nn.Module):
-            layer.eval()
-        memory = cache()
-        return torch.cat([layer(chunk, cache=memory, **kwargs) for chunk in x.split(chunks, dim=1)], dim=1)
-
-    return feed
+def _check(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"x has dtype {x.dtype}, but must be floating point: hand over the part after the embedding")
+    if x.ndim < 2 or 0 in x.shape:
+        raise ValueError(f"x has shape {tuple(x.shape)}, but must be (batch, sequence, channels), none of them empty")
