@@ -38,10 +38,10 @@ FIRST_PAGE = """<!DOCTYPE html>
 """
 
 
-def choose_mathjax(app, config):
+def choose_mathjax(app):
     """Point the pages to our own copy of MathJax, or say in one line that there is none."""
     if (Path(app.srcdir) / MATHJAX / "es5" / SCRIPT).is_file():
-        config.mathjax_path = f"{IN_THE_BOOK}/{SCRIPT}"
+        app.config.mathjax_path = f"{IN_THE_BOOK}/{SCRIPT}"
     elif app.builder.format == "html":
         logger.info("MathJax is not installed (npm install): the formulas will need a network connection.")
 
@@ -95,7 +95,7 @@ def finish(app, exception):
 
 
 def setup(app):
-    app.connect("builder-inited", lambda app: choose_mathjax(app, app.config))
+    app.connect("builder-inited", choose_mathjax)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

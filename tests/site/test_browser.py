@@ -1,0 +1,119 @@
+"""The built pages in a real browser: nothing fails, nothing asks another host, nothing is wider than a phone."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "_build" / "html"
+SHOTS = ROOT / "_build" / "screenshots"
+CHAPTERS = sorted(f"notebooks/{path.name}" for path in (SITE / "notebooks").glob("*.html"))
+PAGES = [*sorted(f"book/{path.name}" for path in (SITE / "book").glob("*.html")), *CHAPTERS, "search.html"]
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+]  # fmt: skip
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+UNREADY = """() => {
+  const shown = [...document.querySelectorAll('.math')].filter(e => e.textContent.trim());
+  return shown.filter(e => !e.querySelector('mjx-container')).map(e => e.textContent.slice(0, 60));
+}"""
+BROKEN = "() => [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.textContent.slice(0, 80))"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, driven by playwright; without it the tests of this file are skipped by name."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: on Debian `sudo apt install chromium fonts-noto-cjk`, see README.md")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """Open a page and write down what goes wrong: errors on the console, failed requests, requests to other hosts."""
+    contexts = []
+
+    def open_it(page, size="desktop", theme="light"):
+        width, height = SIZES[size]
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+        contexts.append(context)
+        tab, problems = context.new_page(), []
+        tab.on("console", lambda said: problems.append(f"console: {said.text}") if said.type == "error" else None)
+        tab.on("pageerror", lambda error: problems.append(f"script: {error}"))
+        tab.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
+        tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        tab.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url))
+        tab.goto(f"{address}/{page}", wait_until="load")
+        if tab.locator(".math").count():
+            tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
+            tab.evaluate("() => MathJax.startup.promise")
+        tab.evaluate("() => document.fonts.ready.then(() => true)")
+        return tab, problems
+
+    yield open_it
+    for context in contexts:
+        context.close()
+
+
+def has_own_mathjax():
+    return (SITE / "_static/vendor/mathjax").is_dir()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_works(open_page, page, size, theme):
+    if not has_own_mathjax():
+        pytest.skip("the book was built without its own MathJax (npm install), so its pages need a network")
+    tab, problems = open_page(page, size, theme)
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    name = page.removesuffix(".html").replace("/", "_")
+    tab.screenshot(path=SHOTS / f"{name}_{size}_{theme}.png", full_page=theme == "light")
+    assert problems == []
+    assert tab.evaluate(UNREADY) == [], "mathematics that was not drawn"
+    assert tab.evaluate(BROKEN) == [], "mathematics with an error in it"
+    assert tab.evaluate(WIDER) <= 0, "the page is wider than the window"
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_hints_and_solutions_are_folded_and_open_on_a_click(open_page, page):
+    tab, _ = open_page(page)
+    hints, solutions = tab.locator("details.sd-dropdown"), tab.locator("div.solution.dropdown")
+    assert hints.count() >= 6
+    assert solutions.count() >= 3
+    inside = hints.first.locator(".sd-summary-content")
+    assert not inside.is_visible()
+    hints.first.locator("summary").click()
+    assert inside.is_visible()
+    answer = solutions.first.locator("div.cell_input").first
+    assert not answer.is_visible()
+    solutions.first.locator("button.toggle-button, .toggle-button").first.click()
+    answer.wait_for(state="visible", timeout=5_000)
+
+
+def test_the_search_finds_a_word_of_the_first_page(open_page):
+    tab, problems = open_page("search.html?q=softmax")
+    tab.wait_for_selector("#search-results li a", timeout=20_000)
+    assert problems == []
+
+
+def test_the_theme_can_be_changed_by_hand(open_page):
+    tab, _ = open_page("book/intro.html")
+    before = tab.evaluate("document.documentElement.dataset.theme")
+    for _ in range(2):  # auto, light, dark: one of two steps changes what is shown
+        tab.locator(".theme-switch-button:visible").first.click()
+        if tab.evaluate("document.documentElement.dataset.theme") != before:
+            return
+    pytest.fail(f"the page stays {before}")

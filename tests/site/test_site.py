@@ -1,0 +1,145 @@
+"""The built pages as files: complete, linked, described, and independent of other hosts."""
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "_build" / "html"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if "_static" not in path.parts)
+LOADING = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+}
+LOADING_LINKS = {"stylesheet", "icon", "shortcut", "preload", "modulepreload", "preconnect", "manifest"}
+IN_CSS = re.compile(r"@import\s+(?:url\()?[\"']?([^\"')]+)|url\([\"']?([^\"')]+)")
+
+pytestmark = pytest.mark.usefixtures("site")
+every_page = pytest.mark.parametrize("page", PAGES)
+
+
+@cache
+def soup(page):
+    return BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+
+
+@cache
+def anchors(page):
+    names = {tag["id"] for tag in soup(page).find_all(id=True)}
+    return names | {tag["name"] for tag in soup(page).find_all("a", attrs={"name": True})}
+
+
+def loads(page):
+    """All addresses that a browser fetches for this page by itself."""
+    for tag, attribute in LOADING.items():
+        yield from (found[attribute] for found in soup(page).find_all(tag, attrs={attribute: True}))
+    for link in soup(page).find_all("link", href=True):
+        if LOADING_LINKS & set(link.get("rel", [])):
+            yield link["href"]
+
+
+def outside(address):
+    return urlsplit(address).scheme in ("http", "https") or address.startswith("//")
+
+
+def missing(page, address):
+    """Whether a local address leads to a file, and to a place in it, that is not there."""
+    parts = urlsplit(urljoin(f"/{page}", address))
+    target = unquote(parts.path).lstrip("/")
+    if not (SITE / target).is_file():
+        return True
+    fragment = unquote(parts.fragment)
+    return bool(fragment) and target.endswith(".html") and fragment not in anchors(target)
+
+
+def test_every_page_of_the_book_is_built():
+    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    files = [table["root"]] + [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]
+    assert {f"{file}.html" for file in files} <= set(PAGES)
+    built = [page for page in PAGES if page.startswith("notebooks/")]
+    assert len(built) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+
+
+def test_the_search_index_knows_the_chapters():
+    index = (SITE / "searchindex.js").read_text(encoding="utf-8")
+    assert "softmax" in index
+    assert all(page.removesuffix(".html") in index for page in PAGES if page.startswith(("book/", "notebooks/")))
+
+
+@every_page
+def test_nothing_is_loaded_from_another_host(page):
+    others = [address for address in loads(page) if outside(address)]
+    if (SITE / "_static/vendor/mathjax").is_dir():
+        assert others == []
+    else:  # without npm, formulas come from Sphinx's usual address, and nothing else does
+        assert all("mathjax" in address for address in others)
+
+
+def test_no_style_sheet_loads_from_another_host():
+    for sheet in SITE.rglob("*.css"):
+        addresses = [a or b for a, b in IN_CSS.findall(sheet.read_text(encoding="utf-8", errors="replace"))]
+        assert [address for address in addresses if outside(address)] == [], sheet.name
+
+
+@every_page
+def test_no_file_and_no_anchor_is_missing(page):
+    links = [tag["href"] for tag in soup(page).find_all("a", href=True)]
+    local = [a for a in [*loads(page), *links] if not outside(a) and urlsplit(a).scheme in ("", "file") and a != "#"]
+    assert [address for address in local if missing(page, address)] == []
+
+
+@every_page
+def test_the_page_says_what_it_is_and_in_which_language(page):
+    html, title = soup(page).html, soup(page).title
+    description = soup(page).find("meta", attrs={"name": "description"})
+    assert html.get("lang") == "en"
+    assert title
+    assert title.text.strip()
+    assert description
+    assert len(description["content"].strip()) >= 20
+
+
+@every_page
+def test_every_image_has_an_alternative_text(page):
+    for image in soup(page).find_all("img"):
+        assert image.get("alt") is not None, image["src"]
+        if image.find_parent(["figure", "main"]):
+            assert len(image["alt"]) >= 40, f"an alt text says what the picture shows: {image['src']}"
+
+
+@every_page
+def test_every_id_is_there_once(page):
+    ids = [tag["id"] for tag in soup(page).find_all(id=True)]
+    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+
+
+@every_page
+def test_the_page_is_light(page):
+    """Scripts and style sheets of at most 1 MB; MathJax, which only pages with formulas load, comes on top."""
+    local = {unquote(urlsplit(urljoin(f"/{page}", a)).path).lstrip("/") for a in loads(page) if not outside(a)}
+    sizes = {name: (SITE / name).stat().st_size for name in local if name.endswith((".js", ".css"))}
+    heavy = {name: size for name, size in sizes.items() if "mathjax" not in name}
+    assert sum(heavy.values()) <= 1_000_000, heavy
+    assert not [name for name in sizes if "fontawesome.js" in name]
+
+
+def test_the_first_page_leads_into_the_book():
+    first = soup("index.html")
+    target = first.find("a")["href"]
+    assert target in first.find("meta", attrs={"http-equiv": "refresh"})["content"]
+    assert (SITE / target).is_file()
+
+
+def test_the_license_of_the_script_is_in_the_book():
+    folder = SITE / "_static/vendor/mathjax"
+    assert not folder.is_dir() or "Apache License" in (folder / "LICENSE").read_text(encoding="utf-8")

@@ -1,0 +1,261 @@
+"""The pages of the book that are not executed, its settings and its own extension, before anything is built."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import nn
+
+import mha
+from mha.check import judge
+from mha.check.ch01 import check_softmax
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK = ROOT / "book"
+PAGES = sorted(BOOK.glob("*.md"))
+TABLE = yaml.safe_load((BOOK / "_toc.yml").read_text(encoding="utf-8"))
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+BRITISH = re.compile(r"\b\w*(?:aviour|colour|avour|eighbour|ormalis|ecialis|itialis|ptimis|ecognis|entred?\b)\w*")
+FILLERS = re.compile(r"\b(?:simply|just|obviously|clearly|of course|trivially|amazing|powerful|revolutioni[sz]\w+)\b")
+NEEDED = {
+    "article": {"author", "title", "journal", "year"},
+    "inproceedings": {"author", "title", "booktitle", "year"},
+    "techreport": {"author", "title", "institution", "year"},
+    "misc": {"author", "title", "howpublished", "year"},
+}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def read(page):
+    return page.read_text(encoding="utf-8")
+
+
+def extension():
+    spec = importlib.util.spec_from_file_location("course_book", BOOK / "_ext" / "course_book.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(page, heading):
+    """The cells of the table under a heading, without its first two lines."""
+    section = re.split(r"^## ", read(page).split(f"## {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+# ---- The order and the settings
+
+
+def test_the_order_names_every_page_once_and_nothing_else():
+    files = [TABLE["root"]] + [chapter["file"] for part in TABLE["parts"] for chapter in part["chapters"]]
+    assert len(files) == len(set(files))
+    assert {file for file in files if file.startswith("book/")} == {f"book/{page.stem}" for page in PAGES}
+    notebooks = {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {file for file in files if file.startswith("notebooks/")} == notebooks
+
+
+def test_chapters_come_in_the_order_of_their_numbers():
+    chapters = [c["file"] for part in TABLE["parts"] for c in part["chapters"] if c["file"].startswith("notebooks/")]
+    assert chapters == sorted(chapters)
+
+
+def test_the_book_shows_the_outputs_that_the_tests_compare():
+    assert CONFIG["execute"]["execute_notebooks"] == "off"
+
+
+def test_no_extension_loads_from_another_host():
+    assert "sphinx_thebe" not in CONFIG["sphinx"]["config"]["extensions"]
+    (package,) = json.loads(read(ROOT / "package.json"))["dependencies"].items()
+    assert re.fullmatch(r"mathjax 3\.\d+\.\d+", " ".join(package)), "one package, one exact version"
+
+
+@pytest.mark.parametrize("name", ["logo.svg", "favicon.svg"])
+def test_the_pictures_of_the_site_are_whole(name):
+    assert ElementTree.parse(BOOK / "_static" / name).getroot().tag.endswith("svg")
+
+
+# ---- The pages
+
+
+@every_page
+def test_a_page_begins_with_its_title(page):
+    assert read(page).startswith("# ")
+    assert len(re.findall(r"^# ", re.sub(r"```.*?```", "", read(page), flags=re.DOTALL), re.MULTILINE)) == 1
+
+
+@every_page
+def test_every_link_to_a_file_leads_there(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", read(page))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@every_page
+def test_the_spelling_is_american_and_the_tone_is_plain(page):
+    assert BRITISH.findall(read(page)) == []
+    assert FILLERS.findall(read(page)) == []
+
+
+def test_the_quoted_answers_of_the_checker_are_what_it_says():
+    page = read(BOOK / "how_to_use.md")
+    assert judge(check_softmax, lambda row: None)[1] in page
+    right, message = judge(check_softmax, lambda row: [x / sum(row) for x in row])
+    assert not right
+    assert message in page
+
+
+# ---- The notation
+
+
+def test_every_axis_has_one_letter():
+    letters = [row[0].strip("`") for row in rows(BOOK / "notation.md", "Axes")]
+    assert set("bhijdmr") <= set(letters)
+    assert len(letters) == len(set(letters))
+
+
+def test_the_converters_that_are_named_exist():
+    named = set(re.findall(r"`((?:from|to)_\w+)`", read(BOOK / "notation.md")))
+    assert named
+    assert [name for name in named if not hasattr(mha.masks, name)] == []
+    functions = set(re.findall(r"`mha\.(\w+)`", read(BOOK / "notation.md")))
+    assert [name for name in functions if not hasattr(mha, name)] == []
+
+
+def test_the_terms_are_in_order_and_there_once():
+    terms = [row[0] for row in rows(BOOK / "notation.md", "中文 terms")]
+    assert len(terms) >= 45
+    assert terms == sorted(set(terms), key=str.lower)
+    assert all(re.search(r"[\u4e00-\u9fff]", row[1]) for row in rows(BOOK / "notation.md", "中文 terms"))
+
+
+def test_torch_means_what_the_notation_says():
+    """True is *may look* for the fused kernel and *hide* for the layer; with fewer queries the first ones are meant."""
+    torch.manual_seed(0)
+    q, k = torch.zeros(1, 1, 2, 4), torch.randn(1, 1, 3, 4)
+    v = torch.eye(3, 4)[None, None]
+    first = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
+    assert torch.allclose(first[0], torch.tensor([1.0, 0, 0, 0]))
+    ours = mha.attend(q, k, v, is_causal=True)[0, 0]
+    assert torch.allclose(ours[1], torch.tensor([1.0, 1, 1, 0]) / 3)
+    see = torch.tensor([[True, False, False]])
+    assert torch.allclose(F.scaled_dot_product_attention(q, k, v, attn_mask=see)[0, 0, 0], v[0, 0, 0])
+    layer, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(1, 3, 4)
+    weights = layer(x, x, x, attn_mask=~see.expand(3, 3))[1]
+    assert weights.shape == (1, 3, 3), "averaged over the heads"
+    assert torch.allclose(weights[0], torch.tensor([[1.0, 0, 0]]).expand(3, 3))
+    assert nn.MultiheadAttention(4, 2).batch_first is False
+    assert layer.in_proj_weight.shape == (12, 4)
+    assert nn.Linear(4, 7).weight.shape == (7, 4)
+
+
+# ---- The sources
+
+
+def entries():
+    text = read(BOOK / "references.bib")
+    for kind, key, body in re.findall(r"^@(\w+)\{([^,]+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        fields = re.findall(r"^\s*(\w+)\s*=\s*\{(.*?)\},?\s*$(?=\s*\w+\s*=|\s*\Z)", body, re.MULTILINE | re.DOTALL)
+        yield kind, key, dict(fields)
+
+
+def test_every_source_is_complete_and_there_once():
+    found = list(entries())
+    keys = [key for _, key, _ in found]
+    assert len(keys) == len(set(keys)) == read(BOOK / "references.bib").count("\n@")
+    for kind, key, fields in found:
+        assert NEEDED[kind] <= fields.keys(), key
+        assert re.fullmatch(r"[a-z]+\d{4}[a-z0-9]+", key), key
+        assert fields["year"] == re.search(r"\d{4}", key)[0], key
+        if "eprint" in fields:
+            assert re.fullmatch(r"\d{4}\.\d{4,5}", fields["eprint"]), key
+    titles = [re.sub(r"\W", "", fields["title"]).lower() for _, _, fields in found]
+    assert len(titles) == len(set(titles))
+
+
+def test_everything_that_is_cited_is_a_source():
+    keys = {key for _, key, _ in entries()}
+    texts = [read(path) for path in [*PAGES, *(ROOT / "notebooks").glob("*.ipynb")]]
+    cited = {
+        key.strip()
+        for text in texts
+        for group in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", text)
+        for key in group.split(",")
+    }
+    assert cited - keys == set()
+
+
+# ---- The extension
+
+
+def test_repeated_ids_and_the_icon_script_are_taken_out_and_nothing_else():
+    page = (
+        '<head>\n  <script src="_static/scripts/fontawesome.js?digest=1"></script>\n<script src="a.js"></script></head>'
+        '<section id="exercise-content">1</section><section id="solution-content">2</section>'
+    )
+    assert extension().tidy(page) == (
+        '<head>\n<script src="a.js"></script></head><section>1</section><section>2</section>'
+    )
+
+
+@pytest.fixture
+def app(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    builder = SimpleNamespace(format="html", get_target_uri=lambda name: f"{name}.html")
+    config = SimpleNamespace(mathjax_path="elsewhere.js", root_doc="book/intro", project="A & B", language="en")
+    return SimpleNamespace(srcdir=tmp_path, outdir=out, builder=builder, config=config)
+
+
+def test_without_npm_the_address_of_mathjax_stays_and_one_line_says_so(app, monkeypatch):
+    course_book, said = extension(), []
+    monkeypatch.setattr(course_book, "logger", SimpleNamespace(info=said.append))
+    course_book.choose_mathjax(app)
+    assert app.config.mathjax_path == "elsewhere.js"
+    assert len(said) == 1
+    assert "npm install" in said[0]
+
+
+def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
+    course_book = extension()
+    package = app.srcdir / "node_modules" / "mathjax"
+    for name in (
+        "LICENSE",
+        "es5/tex-chtml.js",
+        "es5/input/tex/extensions/a.js",
+        "es5/output/chtml/fonts/woff-v2/b.woff",
+    ):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(name)
+    course_book.choose_mathjax(app)
+    assert app.config.mathjax_path == "vendor/mathjax/tex-chtml.js"
+    for _ in range(2):  # a second build writes over the first
+        course_book.finish(app, None)
+    copied = app.outdir / "_static" / "vendor" / "mathjax"
+    found = {path.relative_to(copied).as_posix() for path in copied.rglob("*") if path.is_file()}
+    assert found == {"LICENSE", "tex-chtml.js", "input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
+
+
+def test_the_first_page_leads_on_and_a_failed_build_is_left_alone(app):
+    course_book = extension()
+    course_book.finish(app, RuntimeError())
+    assert not (app.outdir / "index.html").exists()
+    course_book.finish(app, None)
+    page = (app.outdir / "index.html").read_text(encoding="utf-8")
+    assert 'content="0; url=book/intro.html"' in page
+    assert "<title>A &amp; B</title>" in page
+    assert '<html lang="en">' in page
+
+
+def test_a_page_without_a_text_of_its_own_is_described(app):
+    for doctree, expected in ((None, '<meta name="description" content="Search – A &amp; B" />'), (object(), None)):
+        context = {"title": "Search"}
+        extension().describe_page(app, "search", "search.html", context, doctree)
+        assert context.get("metatags") == expected
