@@ -48,8 +48,9 @@ class KeyValueCache:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
         if _row(k) != _row(self._k) or _row(v) != _row(self._v):
             raise ValueError(
-                f"keys {tuple(k.shape)} and values {tuple(v.shape)} do not continue what the cache was begun with "
-                f"(batch, heads, width {_row(self._k)} and {_row(self._v)}): use a new cache, one for each layer"
+                f"keys {tuple(k.shape)} and values {tuple(v.shape)} of {k.dtype} do not continue what the cache was "
+                f"begun with (batch, heads, width, type {_row(self._k)} and {_row(self._v)}): use a new cache, one for "
+                "each layer"
             )
         self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
         self.length = end
@@ -69,7 +70,6 @@ class MemoryCache:
     length = 0  # the queries of cross-attention do not continue the keys
 
     def __init__(self) -> None:
-        """Begin empty; the first call fills it."""
         self._memory: Tensor | None = None
         self._found: tuple[Tensor, Tensor] | None = None
 
@@ -90,10 +90,7 @@ class MemoryCache:
 
 @dataclass
 class DecoderCache:
-    """The two caches of one decoder layer: its own words so far, and the memory.
-
-    Taught in: chapter 07.
-    """
+    """The two caches of one decoder layer: its own words so far, and the memory. Taught in: chapter 07."""
 
     own: KeyValueCache
     memory: MemoryCache
@@ -105,10 +102,7 @@ class DecoderCache:
 
 
 class ModelCache(list):
-    """The caches of a whole stack of layers, first layer first.
-
-    Taught in: chapter 07.
-    """
+    """The caches of a whole stack of layers, first layer first. Taught in: chapter 07."""
 
     @property
     def length(self) -> int:
@@ -120,5 +114,5 @@ def _room(x: Tensor, capacity: int) -> Tensor:
     return torch.empty(*x.shape[:2], capacity, x.shape[3], dtype=x.dtype, device=x.device)
 
 
-def _row(x: Tensor) -> tuple[int, int, int]:
-    return x.shape[0], x.shape[1], x.shape[3]
+def _row(x: Tensor) -> tuple[int, int, int, torch.dtype]:
+    return x.shape[0], x.shape[1], x.shape[3], x.dtype
