@@ -54,7 +54,8 @@ class LearnedPositions(nn.Module):
 
     Costs: longest · d_model weights.
     Shapes: x (b, n, d_model) gives (b, n, d_model), for n up to ``longest``.
-    Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector.
+    Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
+        words of another width.
     Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
     Taught in: chapters 01 and 08.
     """
@@ -68,8 +69,11 @@ class LearnedPositions(nn.Module):
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Add the vectors of positions ``start`` to ``start + n - 1``."""
         end = start + x.shape[1]
-        if end > len(self.table):
-            raise ValueError(f"position {end - 1} was asked for, but only {len(self.table)} positions were learned")
+        if x.shape[-1] != self.table.shape[1]:
+            raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
+        if start < 0 or end > len(self.table):
+            wrong = start if start < 0 else end - 1
+            raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
         return x + self.table[start:end]
 
 

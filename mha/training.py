@@ -51,7 +51,13 @@ def train(
 
 
 def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
-    """Average each value with up to ``window - 1`` values before it, to read a noisy curve."""
+    """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
+
+    Raises: ValueError for a window below 1.
+    Taught in: chapter 01.
+    """
+    if window < 1:
+        raise ValueError(f"window = {window}: it must be at least 1")
     values = list(losses)
     return [
         sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])

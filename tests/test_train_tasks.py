@@ -1,0 +1,167 @@
+"""The training loop, and the small tasks that are made from rules."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import mha
+from mha import tasks
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Number(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.x = nn.Parameter(torch.tensor(4.0))
+
+
+# ---- training
+
+
+def test_training_makes_the_loss_smaller_and_leaves_the_model_in_evaluation():
+    model, seen = Number(), []
+    losses = mha.train(model, lambda m, step: (m.x - 1) ** 2, 200, lr=0.1, after_step=seen.append)
+    assert seen == list(range(200))
+    assert len(losses) == 200
+    assert losses[0] == 9
+    assert losses[-1] < 1e-3
+    assert not model.training
+
+
+def test_the_loss_sees_the_model_in_training_mode_and_the_number_of_the_step():
+    model, seen = Number().eval(), []
+    mha.train(model, lambda m, step: seen.append((m.training, step)) or m.x**2, 3)
+    assert seen == [(True, 0), (True, 1), (True, 2)]
+
+
+def test_a_given_optimizer_is_used():
+    model = Number()
+    mha.train(model, lambda m, step: m.x**2, 1, optimizer=torch.optim.SGD(model.parameters(), lr=0.25))
+    assert model.x.item() == 2  # 4 − 0.25 · 8
+
+
+def test_training_that_fails_says_so(reader):
+    with pytest.raises(ValueError, match="steps = 0: training needs at least one"):
+        mha.train(Number(), lambda m, step: m.x, 0)
+    with pytest.raises(ValueError, match=r"loss is nan at step 2: lower lr = 0\.5"):
+        mha.train(Number(), lambda m, step: m.x * (torch.nan if step == 2 else 1), 5, lr=0.5)
+    with pytest.raises(ValueError, match="loss is inf at step 0"):
+        mha.train(Number(), lambda m, step: m.x / 0, 5)
+
+
+def test_the_bar_goes_to_the_screen_not_to_the_error_stream():
+    code = "import mha, torch; m = torch.nn.Linear(1, 1); mha.train(m, lambda m, _: m.weight.square().sum(), 3)"
+    loud = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=loud, check=True)
+    assert told.stderr == ""
+    assert "3/3" in told.stdout
+
+
+def test_smooth_averages_with_the_values_before():
+    assert mha.smooth([1.0, 2.0, 3.0, 4.0], 2) == [1, 1.5, 2.5, 3.5]
+    assert mha.smooth(iter([3.0, 5.0]), 20) == [3, 4]
+    assert mha.smooth([]) == []
+    with pytest.raises(ValueError, match="window = 0"):
+        mha.smooth([1.0, 2.0], 0)
+
+
+# ---- tasks
+
+
+def test_sentences_become_word_numbers_and_back():
+    words = tasks.encode("I saw a saw")
+    assert words.shape == (1, 4)
+    assert [tasks.WORDS[w] for w in words[0]] == ["I", "saw", "a", "saw"]
+    with pytest.raises(ValueError, match=r"unknown words \['dog'\].*'saw'"):
+        tasks.encode("I saw a dog")
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 999))
+def test_tagged_sentences_follow_their_two_patterns(seed):
+    words, tags = tasks.tagging(64, generator=seeded(seed))
+    assert words.shape == tags.shape == (64, 4)
+    kinds = {
+        "PRONOUN": tasks.PRONOUNS,
+        "DETERMINER": tasks.DETERMINERS,
+        "NOUN": tasks.AMBIGUOUS,
+        "VERB": tasks.AMBIGUOUS,
+    }
+    patterns = set()
+    for sentence, labels in zip(words.tolist(), tags.tolist(), strict=True):
+        names = [tasks.TAGS[t] for t in labels]
+        patterns.add(tuple(names))
+        assert all(tasks.WORDS[w] in kinds[name] for w, name in zip(sentence, names, strict=True))
+    assert patterns == {("PRONOUN", "VERB", "DETERMINER", "NOUN"), ("DETERMINER", "NOUN", "VERB", "PRONOUN")}
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(0, 999))
+def test_a_look_up_question_has_one_answer_in_its_list(count, pairs, values, seed):
+    keys, held, asked, answers = tasks.recall(count, generator=seeded(seed), pairs=pairs, keys=12, values=values)
+    assert keys.shape == held.shape == (count, pairs)
+    assert asked.shape == (count, 1)
+    found = keys == asked
+    assert found.sum(1).tolist() == [1] * count
+    assert torch.equal(held[found], answers)
+    assert all(len(set(row)) == pairs for row in keys.tolist())
+    assert min(keys.min(), held.min()) >= 0
+    assert keys.max() < 12
+    assert held.max() < values
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9), st.integers(2, 5), st.booleans(), st.integers(0, 999))
+def test_a_buyer_asks_for_two_different_fruits_that_lie_on_the_stall(count, kinds, together, seed):
+    asked, labels, prices, answers = tasks.two_lookups(count, generator=seeded(seed), kinds=kinds, together=together)
+    n = kinds * kinds if together else kinds
+    assert labels.shape == (count, n, 2 * kinds)
+    assert prices.shape == (count, n, 1)
+    assert asked.shape == (count, 1, (4 if together else 2) * kinds)
+    colors, tastes = labels[..., :kinds], labels[..., kinds:]
+    assert (colors.sum(-1) == 1).all()
+    assert (tastes.sum(-1) == 1).all()
+    assert torch.equal(colors.sum(1), torch.full((count, kinds), n / kinds))
+    assert torch.equal(tastes.sum(1), torch.full((count, kinds), n / kinds))
+    one, other = asked[:, 0].chunk(2, -1)
+    wanted = [labels @ one[..., None] == 2, labels @ other[..., None] == 2] if together else [
+        colors @ one[..., None] == 1, tastes @ other[..., None] == 1
+    ]  # fmt: skip
+    for w, answer in zip(wanted, answers.T, strict=True):
+        assert w.sum((1, 2)).tolist() == [1] * count
+        assert torch.equal(prices[w], answer)
+    assert not (wanted[0] & wanted[1]).any()
+
+
+def test_tasks_are_the_same_for_the_same_seed_and_differ_for_another():
+    for make in (tasks.tagging, tasks.recall, tasks.two_lookups):
+        one, same, other = (make(16, generator=seeded(s)) for s in (0, 0, 1))
+        assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+        assert not torch.equal(one[0], other[0])
+
+
+def test_tasks_refuse_sizes_that_make_no_task(reader):
+    for make in (tasks.tagging, tasks.recall, tasks.two_lookups):
+        for count in (0, -1):
+            with pytest.raises(ValueError, match=f"count = {count}"):
+                make(count, generator=seeded(0))
+    with pytest.raises(ValueError, match=r"pairs = 9.*at most 8 pairs"):
+        tasks.recall(2, generator=seeded(0), pairs=9, keys=8)
+    with pytest.raises(ValueError, match=r"kinds = 1.*2 kinds"):
+        tasks.two_lookups(2, generator=seeded(0), kinds=1)
+
+
+def test_the_english_text_is_english_and_long():
+    text = tasks.english()
+    assert 300_000 < len(text) < 900_000
+    assert text.count(" the ") > 2000
+    assert tasks.english(3) == text[: len(tasks.english(3))]
