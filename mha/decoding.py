@@ -59,15 +59,18 @@ def unroll(
     is filled with ``stop``; when all have, the loop ends.
 
     Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
-    Raises: ValueError for a length below 1.
+    Raises: ValueError for a length below 1, or a ``stop`` that is no word.
     Taught in: chapter 07.
     """
     if length < 1:
         raise ValueError(f"length = {length}: it must be at least 1")
     done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
     for _ in range(length):
-        word = choose(next_logits(words))
+        logits = next_logits(words)
+        word = choose(logits)
         if stop is not None:
+            if not 0 <= stop < logits.shape[-1]:
+                raise ValueError(f"stop = {stop} is no word: there are {logits.shape[-1]}, numbered from 0")
             word = word.masked_fill(done, stop)
             done = done | (word == stop)
         words = torch.cat([words, word[:, None]], 1)

@@ -7,11 +7,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mha._inputs import check_source
+from mha._plug import Make
 from mha.blocks import Embedding, Stack
 from mha.cache import ModelCache
 from mha.decoding import Choose, evaluating, greedy, unroll
 from mha.positions import SinusoidalPositions
-from mha.transformer import DecoderLayer, EncoderLayer, Make
+from mha.transformer import DecoderLayer, EncoderLayer
 
 
 class EncoderDecoder(nn.Module):

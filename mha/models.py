@@ -8,11 +8,13 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mha._inputs import check_words
+from mha._plug import Make
 from mha.blocks import Embedding, Stack
 from mha.cache import ModelCache
 from mha.decoding import Choose, evaluating, greedy, unroll
 from mha.positions import SinusoidalPositions
-from mha.transformer import EncoderLayer, Make
+from mha.transformer import EncoderLayer
 
 
 class LanguageModel(nn.Module):
@@ -61,6 +63,7 @@ class LanguageModel(nn.Module):
         cached: bool = True,
     ) -> Int[Tensor, "b m"]:
         """Continue each text by up to ``length`` words; the result begins with ``words``."""
+        check_words(words, self.embedding.table.num_embeddings)
         with evaluating(self):
             cache = self.decoder.new_cache(words.shape[1] + length) if cached else None
 

@@ -6,23 +6,18 @@ layer of this package: ``EncoderLayer(64, lambda: MultiHeadAttention(64, 4, posi
 Taught in: chapters 07 and 08.
 """
 
-import inspect
 from collections.abc import Callable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.attention import MultiHeadAttention
+from mha._plug import Make, check_cacheable, check_crossing, given, make_attention
 from mha.blocks import FeedForward, Residual
 from mha.cache import DecoderCache, KeyValueCache, MemoryCache
-
-Make = Callable[[], nn.Module]
 
 
 class EncoderLayer(nn.Module):
     """Let every word look at the words around it, then think about each word by itself.
-
-    With ``is_causal=True`` it is the layer of a language model.
 
     Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
     Source: Vaswani et al. 2017, section 3.1.
@@ -40,12 +35,9 @@ class EncoderLayer(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the layer; ``norm`` is ``nn.LayerNorm``, ``nn.RMSNorm`` or any other function of the width.
-
-        The feed-forward part is 4 · d_model wide unless a function that makes another is given.
-        """
+        """Make the layer; ``norm`` is a function of the width, the feed-forward part 4 · d_model wide unless given."""
         super().__init__()
-        self.attention = _attention(d_model, attention, dropout)
+        self.attention = make_attention(d_model, attention, dropout)
         self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
@@ -58,24 +50,25 @@ class EncoderLayer(nn.Module):
         is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend once, then feed forward; each inside its residual connection."""
-        how = {"mask": mask, "is_causal": is_causal, **_given(cache)}
+        """Attend once, then feed forward; with ``is_causal`` it is the layer of a language model."""
+        how = {"mask": mask, "is_causal": is_causal, **given(cache)}
         x = self.around_attention(x, lambda x: self.attention(x, **how))
         return self.around_feed_forward(x, self.feed_forward)
 
     def new_cache(self, capacity: int = 1024) -> KeyValueCache:
         """Make an empty cache for this layer."""
-        _check_cacheable(self.attention)
+        check_cacheable(self.attention)
         return KeyValueCache(capacity)
 
 
 class DecoderLayer(nn.Module):
     """Let every word look at the words before it, then at the memory, then think about it.
 
-    The memory is what an encoder made of the source. The self-attention is always causal.
+    The memory is what an encoder made of the source.
 
     Shapes: x (b, n, d_model), memory (b, j, d_model), mask (n, n) or (b, h, n, n), memory_mask (n, j) or
         (b, h, n, j), True = may look; returns (b, n, d_model).
+    Raises: ValueError where the cross-attention has positions: two sequences have no common places.
     Source: Vaswani et al. 2017, section 3.1.
     Differs from the paper: as :class:`EncoderLayer`.
     Taught in: chapter 07.
@@ -94,8 +87,11 @@ class DecoderLayer(nn.Module):
     ) -> None:
         """Make the layer; ``cross_attention`` is made like ``attention`` unless it is given."""
         super().__init__()
-        self.self_attention = _attention(d_model, attention, dropout)
-        self.cross_attention = _attention(d_model, attention if cross_attention is None else cross_attention, dropout)
+        self.self_attention = make_attention(d_model, attention, dropout)
+        self.cross_attention = make_attention(
+            d_model, attention if cross_attention is None else cross_attention, dropout
+        )
+        check_crossing(self.cross_attention)
         self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
         self.around_self = Residual(d_model, norm, norm_first, dropout)
         self.around_cross = Residual(d_model, norm, norm_first, dropout)
@@ -110,30 +106,13 @@ class DecoderLayer(nn.Module):
         *,
         cache: DecoderCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend to the words before, attend to the memory, feed forward."""
+        """Attend to the words so far (always causal), attend to the memory, feed forward."""
         own, other = (None, None) if cache is None else (cache.own, cache.memory)
-        x = self.around_self(x, lambda x: self.self_attention(x, mask=mask, is_causal=True, **_given(own)))
-        x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **_given(other)))
+        x = self.around_self(x, lambda x: self.self_attention(x, mask=mask, is_causal=True, **given(own)))
+        x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))
         return self.around_feed_forward(x, self.feed_forward)
 
     def new_cache(self, capacity: int = 1024) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
-        _check_cacheable(self.self_attention, self.cross_attention)
+        check_cacheable(self.self_attention, self.cross_attention)
         return DecoderCache(KeyValueCache(capacity), MemoryCache())
-
-
-def _attention(d_model: int, attention: int | Make, dropout: float) -> nn.Module:
-    if isinstance(attention, int):
-        return MultiHeadAttention(d_model, attention, dropout=dropout)
-    return attention()
-
-
-def _given(cache) -> dict:
-    """Name the cache only where there is one: not every layer takes one."""
-    return {} if cache is None else {"cache": cache}
-
-
-def _check_cacheable(*layers: nn.Module) -> None:
-    for layer in layers:
-        if "cache" not in inspect.signature(layer.forward).parameters:
-            raise ValueError(f"{type(layer).__name__} takes no cache: generate with cached=False")

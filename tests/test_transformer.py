@@ -401,6 +401,10 @@ def test_words_that_do_not_exist_are_named(reader):
         model(torch.tensor([0, 1, 2]))
     with pytest.raises(ValueError, match=r"\(2, 0\).*empty"):
         model(words(2, 0))
+    with pytest.raises(ValueError, match=r"\(3,\).*\(batch, sequence\)"):
+        model.generate(torch.tensor([0, 1, 2]), 2)
+    with pytest.raises(ValueError, match=rf"word number {WORDS + 2} is unknown"):
+        translator().generate(words(B, M), 2, start=WORDS + 2)
 
 
 def test_an_empty_source_is_refused():
@@ -413,9 +417,9 @@ def test_an_empty_source_is_refused():
 
 def test_a_sequence_longer_than_the_positions_is_refused():
     model = language_model(positions=lambda: mha.LearnedPositions(4, D))
-    with pytest.raises(ValueError, match=r"position 4 .*only 4 positions"):
+    with pytest.raises(ValueError, match=r"position 4 .*only 0 to 3"):
         model(words(1, 5))
-    with pytest.raises(ValueError, match=r"position 4 .*only 4 positions"):
+    with pytest.raises(ValueError, match=r"position 4 .*only 0 to 3"):
         model.generate(words(1, 3), 4)
     assert model.generate(words(1, 3), 2).shape == (1, 5)
 
@@ -440,5 +444,7 @@ def test_bad_settings_are_refused():
         mha.LanguageModel(5, 8, 2, layers=0)
     with pytest.raises(ValueError, match=r"length = 0"):
         language_model().generate(words(1, 2), 0)
-    with pytest.raises(ValueError, match=r"RotaryPositions.*without positions for cross-attention"):
-        translator(rotary)(words(B, M), words(B, N))
+    with pytest.raises(ValueError, match=r"stop = 11 is no word: there are 11"):
+        language_model().generate(words(1, 2), 1, stop=WORDS)
+    with pytest.raises(ValueError, match=r"cross-attention was made with RotaryPositions.*give cross_attention="):
+        translator(rotary)

@@ -36,10 +36,12 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+X, MEMORY = noise(B, N, D), noise(B, J, D, seed=1)
+
+
 def torch_cases() -> Iterator[Case]:
     """List the cases of ``nn.MultiheadAttention``."""
-    x, memory, other = noise(B, N, D), noise(B, J, D, seed=1), noise(B, J, 10, seed=2)
-    padding = padding_mask([2, 5, 4], N)
+    x, memory, other, padding = X, MEMORY, noise(B, J, 10, seed=2), padding_mask([2, 5, 4], N)
 
     def case(options: str, inputs: tuple, mask: Tensor | None = None, hide: dict | None = None, **made) -> Case:
         make = partial(nn.MultiheadAttention, D, HEADS, batch_first=True, **made)
@@ -49,12 +51,12 @@ def torch_cases() -> Iterator[Case]:
             lambda layer: layer(*inputs, mask=mask), lambda module: module(*keys, **(hide or {}))[0],
         )  # fmt: skip
 
-    causal = {"attn_mask": ~causal_mask(N), "is_causal": True}
+    causal = {"attn_mask": ~causal_mask(N)}
     yield case("packed", (x,))
     yield case("packed, no bias, causal", (x,), causal_mask(N), causal, bias=False)
-    yield case("packed, padding", (x,), padding, {"key_padding_mask": ~padding[:, 0, 0]})
-    both = {"attn_mask": ~causal_mask(N), "key_padding_mask": ~padding[:, 0, 0]}
-    yield case("packed, padding and causal", (x,), combine(padding, causal_mask(N)), both)
+    padded = {"key_padding_mask": ~padding[:, 0, 0]}
+    yield case("packed, padding", (x,), padding, padded)
+    yield case("packed, padding and causal", (x,), combine(padding, causal_mask(N)), padded | causal)
     yield case("packed, cross-attention", (x, memory))
     yield case("separate: kdim 10, vdim 24, cross-attention", (x, other, memory), kdim=10)
     yield case("separate: kdim 10, vdim 10, no bias", (x, other), kdim=10, vdim=10, bias=False)

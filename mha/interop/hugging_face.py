@@ -1,7 +1,7 @@
 """Weights to and from the attention of BERT, GPT-2 and Llama as ``transformers`` builds them.
 
-Each of these modules does a little more than attend: BERT's ends with dropout, the sum with its input and a norm,
-GPT-2's with dropout. That part is what :class:`mha.Residual` does here, and it does not move.
+BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with dropout. That part is what
+:class:`mha.Residual` does here, and it does not move.
 
 Taught in: chapter 07.
 """
@@ -53,11 +53,8 @@ def bert_plan(module: nn.Module) -> Plan:
     """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names."""
     inside = module.self
     kind = getattr(inside, "position_embedding_type", "absolute")
-    refuse(
-        "BertAttention",
-        [f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"] * (kind != "absolute"),
-        CHANGE,
-    )
+    reason = f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"
+    refuse("BertAttention", [reason] * (kind != "absolute"), CHANGE)
     weights = _linears(q=inside.query, k=inside.key, v=inside.value, o=module.output.dense)
     sizes = {"heads": inside.num_attention_heads, "kv_heads": inside.num_attention_heads}
     sizes |= {"d_head": inside.attention_head_size, "dropout": inside.dropout.p}
@@ -88,10 +85,8 @@ def gpt2_plan(module: nn.Module) -> Plan:
 def llama_plan(module: nn.Module) -> Plan:
     """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
     config = module.config
-    rope = getattr(config, "rope_parameters", None) or {
-        **(getattr(config, "rope_scaling", None) or {}),
-        "rope_theta": config.rope_theta,
-    }
+    rope = getattr(config, "rope_parameters", None)
+    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
     kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
     reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
     reasons += [f"partial_rotary_factor = {part} turns a part of each head only"] * (part != 1.0)
@@ -117,8 +112,7 @@ def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, pos
 
 def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
     """Name the weights and biases of linear maps."""
-    named = {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
-    return dict(sorted(named.items()))
+    return {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
 
 
 def _turned(conv: nn.Module, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
