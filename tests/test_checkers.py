@@ -1,0 +1,317 @@
+"""Every exercise accepts its solution, rejects each known mistake by its name, and survives any answer."""
+
+import importlib
+import pkgutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import mha.check
+from mha.check import Exercise, judge
+from mha.check._compare import same
+from mha.check._judge import UNSOLVED
+
+
+def exercises():
+    """Every exercise of every chapter, by the name that a notebook imports."""
+    found = []
+    for module in sorted(m.name for m in pkgutil.iter_modules(mha.check.__path__) if m.name.startswith("ch")):
+        for name, value in vars(importlib.import_module(f"mha.check.{module}")).items():
+            found += [pytest.param(value, id=f"{module}.{name}")] if isinstance(value, Exercise) else []
+    return found
+
+
+EXERCISES = exercises()
+MISTAKES = [
+    pytest.param(e, diagnosis, id=f"{p.id}: {diagnosis}")
+    for p in EXERCISES
+    for e in p.values
+    for diagnosis in e.mistakes
+]
+every_exercise = pytest.mark.parametrize("exercise", EXERCISES)
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    """Check in the number type that a reader's notebook has."""
+    torch.set_default_dtype(torch.float32)
+
+
+# ---- every exercise of the course
+
+
+def test_every_chapter_has_three_exercises_under_names_of_their_own():
+    chapters = [p.id.partition(".")[0] for p in EXERCISES]
+    assert chapters
+    assert all(chapters.count(chapter) >= 3 for chapter in chapters)
+    assert all(p.id.partition(".")[2].startswith("check_") for p in EXERCISES)
+
+
+@every_exercise
+def test_the_solution_is_accepted(exercise):
+    right, message = judge(exercise, exercise.solution)
+    assert right, message
+    assert message.startswith(f"✓ {exercise.name}: right on {len(exercise.cases())} cases.")
+    assert message.endswith(exercise.next_step)
+
+
+@every_exercise
+def test_the_cases_are_the_same_every_time_and_there_are_several(exercise):
+    first, again = exercise.cases(), exercise.cases()
+    assert same(numbers(first), numbers(again), 0.0)
+    assert len(first) >= 2
+    assert any(not same(numbers(first[0]), numbers(case), 0.0) for case in first) or callable(first[0][0])
+
+
+def numbers(value):
+    """The numbers in a list of cases; of a function, its kind."""
+    if isinstance(value, (list, tuple)):
+        return [numbers(x) for x in value]
+    return value if isinstance(value, (Tensor, int, float)) else type(value).__name__
+
+
+@every_exercise
+def test_there_are_six_known_mistakes_and_no_two_are_alike(exercise):
+    assert len(exercise.mistakes) >= 6
+    answers = {name: [mistake(*case) for case in exercise.cases()] for name, mistake in exercise.mistakes.items()}
+    for name, answer in answers.items():
+        twins = [other for other in answers if same(answer, answers[other], exercise.tolerance)]
+        assert twins == [name]
+
+
+@pytest.mark.parametrize(("exercise", "diagnosis"), MISTAKES)
+def test_a_known_mistake_is_rejected_by_its_name(exercise, diagnosis):
+    right, message = judge(exercise, exercise.mistakes[diagnosis])
+    assert not right
+    assert message.startswith(f"✗ {exercise.name}: ")
+    assert message.endswith(f"It looks like this: {diagnosis}.")
+
+
+@pytest.mark.parametrize(("exercise", "diagnosis"), MISTAKES)
+def test_a_known_mistake_has_the_right_form_and_ordinary_numbers(exercise, diagnosis):
+    """Only its numbers are wrong: a wrong shape would be told by the shape."""
+    _, message = judge(exercise, exercise.mistakes[diagnosis])
+    assert "was expected" not in message
+    assert "the shape is" not in message
+    assert "nan" not in message
+
+
+# ---- any answer at all
+
+
+def raises(*_):
+    raise ValueError("no idea")
+
+
+def leaves(*_):
+    sys.exit(3)
+
+
+class Odd:
+    """Cannot be compared, cannot be shown."""
+
+    __array__ = None
+
+    def __eq__(self, other):
+        raise RuntimeError("not comparable")
+
+    def __str__(self):
+        raise RuntimeError("not showable")
+
+    __hash__ = __repr__ = __str__
+
+
+def endless():
+    knot = []
+    knot.append(knot)
+    return knot
+
+
+ODD_RESULTS = {
+    "a string": "attention",
+    "a number": 3,
+    "nan": float("nan"),
+    "a huge number": 10**400,
+    "a complex number": 1j,
+    "a list": [1.0, 2.0],
+    "a list of lists of unequal length": [[1.0], [1.0, 2.0]],
+    "an empty list": [],
+    "an endless list": endless(),
+    "a dictionary": {"weights": torch.zeros(2)},
+    "an array": np.zeros(3),
+    "an array of objects": np.array([None, "x"], dtype=object),
+    "a number of numpy": np.float32(2),
+    "a tensor": torch.zeros(2),
+    "an empty tensor": torch.zeros(0),
+    "a tensor without axes": torch.tensor(1.0),
+    "a tensor of nan": torch.full((2, 3), float("nan")),
+    "a tensor that is nowhere": torch.zeros(2, device="meta"),
+    "a complex tensor": torch.zeros(2, dtype=torch.complex64),
+    "a sparse tensor": torch.eye(2).to_sparse(),
+    "a type": int,
+    "a function": len,
+    "a generator": (x for x in "ab"),
+    "something odd": Odd(),
+    "NotImplemented": NotImplemented,
+}
+
+
+@every_exercise
+def test_the_untouched_stub_is_not_solved_yet(exercise):
+    assert judge(exercise, lambda *_: None) == (False, UNSOLVED)
+    assert judge(exercise, lambda *_: ...) == (False, UNSOLVED)
+
+
+@every_exercise
+def test_no_result_crashes_the_checker(exercise):
+    for name, result in ODD_RESULTS.items():
+        right, message = judge(exercise, lambda *_, result=result: result)
+        assert not right, name
+        assert message.startswith(f"✗ {exercise.name}: "), name
+        assert len(message) < 2000, name
+
+
+@every_exercise
+def test_no_failing_answer_crashes_the_checker(reader, exercise):
+    for answer, named in (
+        (raises, "raised ValueError: no idea"),
+        (leaves, "raised SystemExit: 3"),
+        (lambda: 1, "raised TypeError"),
+        (None, "raised TypeError"),
+        ("not a function", "raised TypeError"),
+        (lambda *_: endless_call(), "raised RecursionError"),
+    ):
+        right, message = judge(exercise, answer)
+        assert not right
+        assert named in message
+
+
+def endless_call():
+    return endless_call()
+
+
+@every_exercise
+def test_the_right_numbers_of_the_wrong_kind_are_told_by_their_kind(exercise):
+    right = exercise.solution(*exercise.cases()[0])
+    if isinstance(right, Tensor):
+        verdict, message = judge(exercise, lambda *case: exercise.solution(*case).tolist())
+        assert not verdict
+        assert "a tensor was expected, your function returned list" in message or "returned float" in message
+        other = torch.float16 if right.is_floating_point() else torch.float32
+        verdict, message = judge(exercise, lambda *case: exercise.solution(*case).to(other))
+        assert not verdict
+        assert f"the dtype is {other}, it should be {right.dtype}" in message
+        verdict, message = judge(exercise, lambda *case: exercise.solution(*case)[None])
+        assert not verdict
+        assert "the shape is (1, " in message or "the shape is (1,)" in message
+    elif isinstance(right, (list, tuple)):
+        verdict, message = judge(exercise, lambda *case: [*exercise.solution(*case), 0.0])
+        assert not verdict
+        assert "entries were expected, your function returned" in message
+        verdict, message = judge(exercise, lambda *case: torch.zeros(3))
+        assert not verdict
+        assert "a list was expected, your function returned Tensor: use .tolist()" in message
+    else:
+        verdict, message = judge(exercise, lambda *case: torch.tensor(float(exercise.solution(*case))))
+        assert not verdict
+        assert "a number was expected, your function returned Tensor: use .item()" in message
+
+
+@every_exercise
+def test_an_answer_that_prints_or_draws_random_numbers_is_judged_by_its_result(exercise, capsys):
+    def talkative(*case):
+        print("hello")
+        torch.rand(3)
+        return exercise.solution(*case)
+
+    state = torch.get_rng_state()
+    assert judge(exercise, talkative)[0]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert capsys.readouterr().out == "hello\n" * len(exercise.cases())
+
+
+def spoiled(value):
+    """Change the first number or tensor inside a value, in place; say whether there was one."""
+    if isinstance(value, Tensor):
+        value.zero_()
+        return True
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        value[0] += 1
+        return True
+    return isinstance(value, (list, tuple)) and any(spoiled(x) for x in value)
+
+
+@every_exercise
+def test_an_answer_that_changes_its_arguments_is_told_so(exercise):
+    def careless(*case):
+        right = exercise.solution(*case)
+        right = right.clone() if isinstance(right, Tensor) else right
+        spoiled(case)
+        return right
+
+    changed = spoiled(exercise.cases()[0])
+    right, message = judge(exercise, careless)
+    assert right is not changed
+    assert ("changes its arguments. Work on a copy." in message) is changed
+
+
+# ---- the judge itself
+
+
+DOUBLE = Exercise(
+    name="double",
+    solution=lambda x: 2 * x,
+    cases=lambda: [(1.5,), (3.0,)],
+    mistakes={"squared": lambda x: x * x, "half": lambda x: x / 2},
+    next_step="Next: triple.",
+)
+
+
+def test_a_call_prints_what_the_judge_says(capsys):
+    assert DOUBLE(lambda x: x + x) is None
+    assert capsys.readouterr().out == "✓ double: right on 2 cases. Next: triple.\n"
+    DOUBLE(lambda x: x / 2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["✗ double: yours gives 0.75, right is 3", "  input: [1.5]", "  It looks like this: half."]
+
+
+def test_a_mistake_must_fit_on_every_case_to_be_named():
+    right, message = judge(DOUBLE, lambda x: x * x if x < 2 else 0.0)
+    assert not right
+    assert "It looks like this" not in message
+
+
+def test_small_differences_are_forgiven_and_larger_ones_are_not():
+    assert judge(DOUBLE, lambda x: 2 * x * (1 + 1e-8))[0]
+    assert not judge(DOUBLE, lambda x: 2 * x * (1 + 1e-4))[0]
+
+
+def test_a_difference_on_a_later_case_is_found():
+    assert not judge(DOUBLE, lambda x: 3.0)[0]
+
+
+def test_values_are_the_same_only_if_kind_form_and_numbers_are():
+    one = torch.tensor([1.0, float("nan")])
+    assert same(one, one.clone(), 0.0)
+    assert same([float("nan"), float("inf")], (float("nan"), float("inf")), 0.0)
+    assert same(np.arange(3.0), np.arange(3.0), 0.0)
+    assert same(torch.nn.Parameter(torch.ones(2)), torch.ones(2), 0.0)
+    assert same(None, None, 0.0)
+    for a, b in (
+        (one, one.double()),
+        (one, one[None]),
+        (one, [1.0, float("nan")]),
+        (torch.ones(2), np.ones(2, dtype=np.float32)),
+        ([1.0], [1.0, 1.0]),
+        ([1.0], [1.1]),
+        (float("inf"), float("-inf")),
+        (1.0, float("inf")),
+        ("a", "b"),
+        (1, "1"),
+        (10**400, 1.0),
+        ({"a": one}, {"a": one.clone()}),
+    ):
+        assert not same(a, b, 1e-6)
