@@ -70,6 +70,7 @@ class MemoryCache:
     length = 0  # the queries of cross-attention do not continue the keys
 
     def __init__(self) -> None:
+        """Begin empty; the first call fills it."""
         self._memory: Tensor | None = None
         self._found: tuple[Tensor, Tensor] | None = None
 

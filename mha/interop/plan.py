@@ -2,6 +2,8 @@
 
 A plan lists the sizes and options of a module, and its weights as *views*: reading copies from them, writing copies
 into them, so that both directions cannot disagree.
+
+Taught in: chapter 07.
 """
 
 from dataclasses import dataclass, field
