@@ -1,0 +1,102 @@
+"""Every kind of figure draws what it is given, returns nothing and leaves nothing open."""
+
+import itertools
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+
+from mha import plot
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """The figure as it is when it is shown."""
+    figures = []
+    monkeypatch.setattr(plt, "show", lambda: figures.append(plt.gcf()))
+    yield figures
+    assert not plt.get_fignums()
+
+
+def texts(axis):
+    return [t.get_text() for t in axis.texts]
+
+
+def test_a_grid_shows_each_matrix_with_its_numbers_and_labels(shown):
+    weights = torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]], requires_grad=True)
+    assert plot.grid({"one": weights, "two": weights.detach().numpy()}, ["a", "b", "c"], ["x", "y"]) is None
+    for axis, title in zip(shown[0].axes[:2], ("one", "two"), strict=True):
+        assert axis.get_title() == title
+        assert texts(axis) == ["0.25", "0.75", "1.00", "0.00", "0.50", "0.50"]
+        assert np.allclose(axis.images[0].get_array(), weights.detach())
+        assert axis.images[0].get_clim() == (0, 1)
+        assert [t.get_text() for t in axis.get_yticklabels()] == ["a", "b", "c"]
+        assert [t.get_text() for t in axis.get_xticklabels()] == ["x", "y"]
+
+
+def test_a_grid_writes_numbers_only_where_there_is_room_or_when_told(shown):
+    plot.grid({"large": np.zeros((11, 11))})
+    plot.grid({"large": np.zeros((11, 11))}, numbers=True, digits=0)
+    plot.grid({"small": np.eye(2)}, numbers=False, limits=(-1.0, 1.0))
+    assert [len(texts(figure.axes[0])) for figure in shown] == [0, 121, 0]
+    assert shown[2].axes[0].images[0].get_clim() == (-1, 1)
+
+
+def test_links_are_as_wide_as_their_weights(shown):
+    assert plot.links({"head": np.array([[0.25, 0.75], [1.0, 0.0]])}, ["a", "b"]) is None
+    widths = [line.get_linewidth() for line in shown[0].axes[0].lines]
+    assert np.allclose(np.array(widths) / widths[2], [0.25, 0.75, 1.0, 0.0])
+    assert sorted(texts(shown[0].axes[0])) == ["a", "a", "b", "b"]
+
+
+def test_lines_differ_in_more_than_color(shown):
+    series = {name: ([1.0, 2.0, 4.0], [1.0, 2.0, float(n)]) for n, name in enumerate("abc")}
+    assert plot.lines(series, "x", "y", x_log=True, y_log=True, level={"limit": 0.5}) is None
+    axis = shown[0].axes[0]
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("x", "y")
+    assert len({(line.get_linestyle(), line.get_marker()) for line in axis.lines[:3]}) == 3
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b", "c"]
+    assert texts(axis) == ["limit"]
+    assert np.array_equal(axis.lines[1].get_ydata(), [1, 2, 1])
+
+
+def test_bars_carry_their_numbers(shown):
+    assert (
+        plot.bars({"a": 1.0, "b": 2.25}, "loss", errors={"a": 0.1, "b": 0.2}, digits=1, level={"chance": 0.5}) is None
+    )
+    axis = shown[0].axes[0]
+    assert [bar.get_height() for bar in axis.patches] == [1.0, 2.25]
+    assert {"1.0", "2.2", "chance"} <= set(texts(axis))
+    assert axis.get_ylabel() == "loss"
+
+
+def test_tiles_have_the_color_of_their_owner_and_gray_where_there_is_none(shown):
+    owners = np.array([[0, 1], [-1, 0]])
+    assert plot.tiles({"a": np.arange(4).reshape(2, 2), "b": [[0.5]]}, {"a": owners, "b": 2}, rows=["x", "y"]) is None
+    axis, other = shown[0].axes
+    picture = axis.images[0].get_array()
+    assert picture.shape == (2, 2, 3)
+    assert np.array_equal(picture[0, 0], picture[1, 1])
+    assert not np.array_equal(picture[0, 0], picture[0, 1])
+    assert len(set(picture[1, 0])) == 1
+    assert texts(axis) == ["0", "1", "2", "3"]
+    assert other.get_title() == "b"
+
+
+def test_the_style_of_other_figures_is_left_alone(shown):
+    before = dict(mpl.rcParams)
+    plot.bars({"a": 1.0}, "y")
+    assert dict(mpl.rcParams) == before
+
+
+def test_neighboring_colors_can_be_told_apart_without_color():
+    """Brightness, as an eye without color sees it, differs between each color and the next."""
+    bright = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b in map(mpl.colors.to_rgb, plot.COLORS)]
+    assert len(set(plot.COLORS)) == len(plot.COLORS) == 8
+    assert all(abs(a - b) > 0.04 for a, b in itertools.pairwise(bright))
