@@ -79,12 +79,12 @@ def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[st
 
 
 def lines(
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_label: str, y_label: str, *,
+    series: Mapping[str, tuple[object, object]], x_label: str, y_label: str, *,
     x_log: bool = False, y_log: bool = False, marks: bool = True, level: Mapping[str, float] | None = None,
 ) -> None:  # fmt: skip
     """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
 
-    Shapes: each series is (x, y) of equal length; ``level`` draws named horizontal lines.
+    Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named horizontal lines.
     """
     styles, markers = ("-", "--", "-.", ":"), "osD^vPX*"
     with plt.rc_context(STYLE):
@@ -126,21 +126,24 @@ def tiles(
 ) -> None:  # fmt: skip
     """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
 
-    Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line.
+    Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
+        first of a line has the names of the ``rows``.
     """
     values = {title: _array(panel) for title, panel in panels.items()}
     shapes = [v.shape for v in values.values()]
     widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
     lines, height = -(-len(shapes) // across), 0.38 * max(shape[0] for shape in shapes) + 0.6
-    with plt.rc_context(STYLE | {"axes.grid": False}):
-        size = (min(9.5, 0.38 * sum(widths) + 0.7 * len(widths) + 0.5), height * lines)
+    with plt.rc_context(STYLE | {"axes.grid": False, "axes.titlesize": 9}):
+        size = (min(9.5, 0.38 * sum(widths) + 0.2 * len(widths) + 0.7), height * lines)
         figure, axes = plt.subplots(lines, len(widths), squeeze=False, width_ratios=widths, figsize=size)
-        for axis, title in zip_longest(axes.flat, values):
+        for place, (axis, title) in enumerate(zip_longest(axes.flat, values)):
             axis.set_visible(title is not None)
             if title is not None:
                 _owned(axis, values[title], np.broadcast_to(np.asarray(owners[title]), values[title].shape), digits)
                 axis.set_title(title)
-                _labels(axis, rows, (), values[title].shape)
+                _labels(axis, () if place % across else rows, (), values[title].shape)
+                spare = (widths[place % across] - values[title].shape[1]) / 2  # so that all squares are equally large
+                axis.set_xlim(-0.5 - spare, widths[place % across] - 0.5 - spare)
         plt.show()
         plt.close(figure)
 

@@ -82,7 +82,7 @@ check_merge = Exercise(
         "only the first head, repeated": lambda z: z[:, 0].repeat(1, 1, z.shape[1]),
         "the words are in reverse order": lambda z: core.merge_heads(z.flip(2)),
     },
-    next_step="Next: a mask for heads that share an axis with the batch.",
+    next_step="Next: a mask for folded heads.",
 )
 
 
