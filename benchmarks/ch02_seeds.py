@@ -43,7 +43,7 @@ def main() -> None:
     ):
         models = [train(way, seed=seed, **options) for seed in SEEDS]
         right = [share(model) for model in models]
-        agree = [statistics(model)["channels agree"].item() for model in models]
+        agree = [statistics(model)["channels agree"] for model in models]
         print(f"{name:29} right {min(right):6.1%} to {max(right):6.1%}   agree {min(agree):5.2f} to {max(agree):5.2f}")
 
 
