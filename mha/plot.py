@@ -36,18 +36,25 @@ STYLE = {
 def grid(
     matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
     limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
+    across: int | None = None,
 ) -> None:  # fmt: skip
     """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
 
-    Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys).
+    Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
+        ``across`` matrices stand in a line, all of them unless it is given.
     """
     values = {title: _array(matrix) for title, matrix in matrices.items()}
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
+    across = across or len(values)
     with plt.rc_context(STYLE):
-        width = sum(max(1.6, 0.42 * v.shape[1]) for v in values.values()) + 0.9
+        width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
         height = max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9)
-        figure, axes = plt.subplots(1, len(values), figsize=(min(width, 9.5), min(height, 5)), squeeze=False)
-        for axis, (title, matrix) in zip(axes[0], values.items(), strict=True):
+        lines = -(-len(values) // across)
+        size = (min(width, 9.5), lines * min(height, 5))
+        figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
+        for axis in axes.flat[len(values) :]:
+            axis.set_visible(False)
+        for axis, (title, matrix) in zip(axes.flat, values.items(), strict=False):
             written = matrix.size <= 100 if numbers is None else numbers
             _squares(axis, matrix, low, high, cmap, digits if written else None)
             axis.set_title(title)

@@ -47,6 +47,12 @@ def test_a_grid_writes_numbers_only_where_there_is_room_or_when_told(shown):
     assert shown[2].axes[0].images[0].get_clim() == (-1, 1)
 
 
+def test_a_grid_can_stand_in_several_lines(shown):
+    plot.grid({name: np.eye(2) for name in "abc"}, across=2)
+    assert [axis.get_title() for axis in shown[0].axes if axis.get_visible()] == ["a", "b", "c"]
+    assert [axis.get_subplotspec().rowspan.start for axis in shown[0].axes[:3]] == [0, 0, 1]
+
+
 def test_links_are_as_wide_as_their_weights(shown):
     assert plot.links({"head": np.array([[0.25, 0.75], [1.0, 0.0]])}, ["a", "b"]) is None
     widths = [line.get_linewidth() for line in shown[0].axes[0].lines]
