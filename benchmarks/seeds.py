@@ -27,6 +27,59 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "tagger with places, share right": ("share_right(mha.one_hot_positions(4), seed)", 1.0, 1.0),
         "tagger without places, share right": ("share_right(torch.zeros(4, 4), seed)", 0.74, 0.76),
     },
+    "02": {
+        "look-up, divided by √d_k": ("share_right(train_lookup(mha.attend, seed=seed))", 0.99, 1.0),
+        "look-up, not divided": ("share_right(train_lookup(undivided, seed=seed))", 0.85, 0.98),
+        "look-up, divided after the softmax": ("share_right(train_lookup(divide_after, seed=seed))", 0.75, 0.97),
+        "look-up, not divided, W_q starts at 1/8": (
+            "share_right(train_lookup(undivided, start=1 / 8, seed=seed))",
+            0.97,
+            1.0,
+        ),
+        "ten times the learning rate, divided by √d_k": (
+            "share_right(train_lookup(mha.attend, lr=3e-2, seed=seed))",
+            0.3,
+            0.78,
+        ),
+        "ten times the learning rate, divided by d_k": (
+            "share_right(train_lookup(divide_by_width, lr=3e-2, seed=seed))",
+            0.75,
+            1.0,
+        ),
+        "ten times the learning rate, soft cap": ("share_right(train_lookup(soft_cap, lr=3e-2, seed=seed))", 0.8, 0.99),
+        "ten times the learning rate, QK-norm": ("share_right(train_lookup(qk_norm, lr=3e-2, seed=seed))", 0.98, 1.0),
+    },
+    "03": {
+        "die, nothing hidden, first five places": (
+            "share_right(train_guesser(hiding['nothing hidden'], seed)[0])[:5].mean()",
+            0.99,
+            1.0,
+        ),
+        "die, weights erased, first five places": (
+            "share_right(train_guesser(hiding['weights erased'], seed)[0])[:5].mean()",
+            0.9,
+            1.0,
+        ),
+        "die, scores hidden, first five places": (
+            "share_right(train_guesser(hiding['scores hidden'], seed)[0])[:5].mean()",
+            0.2,
+            0.3,
+        ),
+        "die, weights erased, last place": (
+            "share_right(train_guesser(hiding['weights erased'], seed)[0])[5]",
+            0.2,
+            0.3,
+        ),
+        "die, weights erased, loss": ("train_guesser(hiding['weights erased'], seed)[1][-1]", 0.2, 0.6),
+    },
+    "05": {
+        "find by name, right cut and join": ('share_right("right", "right", True, seed=seed)', 0.99, 1.0),
+        "find by name, view and view, 4 heads": ('share_right("view", "view", True, 4, seed=seed)', 0.31, 0.38),
+        "find by name, view and view, 8 heads": ('share_right("view", "view", True, 8, seed=seed)', 0.20, 0.27),
+        "find by name, right cut, view join": ('share_right("right", "view", True, seed=seed)', 0.0, 0.4),
+        "find by name, view cut, right join": ('share_right("view", "right", True, seed=seed)', 0.0, 0.4),
+        "find by neighbor, view and view": ('share_right("view", "view", False, seed=seed)', 0.99, 1.0),
+    },
     "06": {
         "previous minus first, with W^O, error": ("np.mean(solve(True, seed)[-50:])", 0.0, 0.02),
         "previous minus first, without W^O, error": ("np.mean(solve(False, seed)[-50:])", 0.80, 0.92),
