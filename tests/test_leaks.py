@@ -259,7 +259,8 @@ class TopLeft(mha.MultiHeadAttention):
     """Behind a cache the causal mask is laid to the first keys: new words see only the beginning."""
 
     def forward(self, x, mask=None, *, is_causal=True, cache=None):
-        q, k, v = self.project(x, cache=cache)
+        q, k, v = self.project(x)
+        k, v = (k, v) if cache is None else cache.append(k, v)
         corner = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
         return self.merge(self.attend(q, k, v, corner))
 
