@@ -16,6 +16,10 @@ _HOME = {
     "Heads": "attention",
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
+    "Cost": "cost",
+    "Machine": "cost",
+    "measure_machine": "cost",
+    "tiled_attention": "tiled",
     "DecoderCache": "cache",
     "DecoderLayer": "transformer",
     "Embedding": "blocks",
@@ -47,8 +51,8 @@ _HOME = {
     "smooth": "training",
 }
 _MODULES = (
-    "attention", "blocks", "cache", "check", "core", "decoding", "encoder_decoder", "grouped", "interop", "masks",
-    "models", "plot", "positions", "reference", "relative", "tasks", "transformer",
+    "attention", "blocks", "cache", "check", "core", "cost", "decoding", "encoder_decoder", "grouped", "interop",
+    "masks", "models", "plot", "positions", "reference", "relative", "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

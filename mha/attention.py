@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha import core
+from mha._count import Cost, count_attention
 from mha._inputs import biased, check_inputs, check_positions, fill_in, head_width, input_widths, share
 from mha._taps import Tap, followed_by, tapped
 from mha.cache import KeyValueCache, MemoryCache
@@ -63,6 +64,7 @@ class Heads(nn.Module):
         query: Tensor,
         key: Tensor | None = None,
         value: Tensor | None = None,
+        mask: Tensor | None = None,
         *,
         is_causal: bool = False,
         cache: KeyValueCache | MemoryCache | None = None,
@@ -70,11 +72,13 @@ class Heads(nn.Module):
         """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
 
         ``key`` is ``query`` and ``value`` is ``key`` unless they are given. With a cache the keys and values of the
-        past come first, and the new ones stand behind them.
+        past come first, and the new ones stand behind them; the cache refuses a mask that does not fit all of them.
         """
         key, value = fill_in(query, key, value, is_causal)
         check_inputs(self, query, key, value)
         check_positions(self.positions, query, key)
+        if cache is not None:
+            cache.check(query, key, mask, self.heads)
         start = 0 if cache is None else cache.length
         q = self._cut(self.W_q(query), self.heads, start)
 
@@ -108,6 +112,21 @@ class Heads(nn.Module):
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
 
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: chapter 11.
+
+        Behind a cache only ``fresh`` keys are projected; ``stored`` counts the explicit formula, which writes all
+        weights down, instead of the fused kernel.
+        """
+        stored = stored or getattr(self.positions, "bias", None) is not None
+        extra = int(self.kv_heads < self.heads and i > 1)  # where queries share keys they are laid below each other
+        sharing = {"heads": self.heads, "kv_heads": self.kv_heads, "extra": extra}
+        return count_attention(self, b, i, j, fresh, stored=stored, **sharing)
+
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
+        """Make an empty cache for this layer. Taught in: chapter 12."""
+        return KeyValueCache(capacity, filling)
+
 
 class MultiHeadAttention(Heads):
     """Attend several times at once, each time with own queries, keys and values, and mix what was read.
@@ -136,7 +155,7 @@ class MultiHeadAttention(Heads):
         cache: KeyValueCache | MemoryCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, merge. With a :class:`mha.KeyValueCache` the queries also see what was fed before."""
-        q, k, v = self.project(query, key, value, is_causal=is_causal, cache=cache)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
 
@@ -176,3 +195,14 @@ class SelfAttention(nn.Module):
         check_inputs(self, query, key, value)
         q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
         return self.at_heads(core.attend(q, k, v, mask, **tapped(self, {"is_causal": is_causal})))[:, 0]
+
+    def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does. Taught in: chapter 11."""
+        fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
+        return count_attention(self, b, i, j, None, stored=stored or not fused)
+
+    def new_cache(self, capacity: int = 1024) -> KeyValueCache:
+        """Refuse: this layer is the formula of chapter 01 and keeps nothing between calls."""
+        raise ValueError(
+            "SelfAttention keeps no keys and values: take MultiHeadAttention(d_model, heads=1), which does"
+        )

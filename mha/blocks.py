@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mha._count import Cost, count_linear, count_weights
 from mha._inputs import check_words
 from mha.cache import ModelCache
 from mha.positions import SinusoidalPositions
@@ -61,6 +62,15 @@ class FeedForward(nn.Module):
         """Widen, bend, drop, narrow."""
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(x))))
 
+    def cost(self, b: int, n: int) -> Cost:
+        """Count one call on paper: a batch of b, n words. Taught in: chapter 11."""
+        parts = {name: count_linear(getattr(self, name), b * n) for name in ("widen", "narrow")}
+        parameters, wide = count_weights(self.widen, self.narrow), self.widen.out_features
+        size = self.widen.weight.element_size()
+        return Cost(
+            parameters, parts, size * parameters, 0, size * b * n * (wide + max(wide, self.narrow.out_features))
+        )
+
 
 class Residual(nn.Module):
     """Add what a part says to what went in, and keep the numbers in range with a norm.
@@ -102,6 +112,6 @@ class Stack(nn.ModuleList):
             x = layer(x, *memory, cache=own, **how)
         return x
 
-    def new_cache(self, capacity: int = 1024) -> ModelCache:
-        """Make an empty cache for every layer."""
-        return ModelCache(layer.new_cache(capacity) for layer in self)
+    def new_cache(self, capacity: int = 1024, **how) -> ModelCache:
+        """Make an empty cache for every layer; keywords are those of :class:`mha.KeyValueCache`."""
+        return ModelCache(layer.new_cache(capacity, **how) for layer in self)

@@ -69,7 +69,7 @@ class GroupedAttention(Heads):
         cache: KeyValueCache | MemoryCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, merge."""
-        q, k, v = self.project(query, key, value, is_causal=is_causal, cache=cache)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
     def attend(

@@ -55,10 +55,10 @@ class EncoderLayer(nn.Module):
         x = self.around_attention(x, lambda x: self.attention(x, **how))
         return self.around_feed_forward(x, self.feed_forward)
 
-    def new_cache(self, capacity: int = 1024) -> KeyValueCache:
+    def new_cache(self, capacity: int = 1024, **how) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
-        return KeyValueCache(capacity)
+        return KeyValueCache(capacity, **how)
 
 
 class DecoderLayer(nn.Module):
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))
         return self.around_feed_forward(x, self.feed_forward)
 
-    def new_cache(self, capacity: int = 1024) -> DecoderCache:
+    def new_cache(self, capacity: int = 1024, **how) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)
-        return DecoderCache(KeyValueCache(capacity), MemoryCache())
+        return DecoderCache(KeyValueCache(capacity, **how), MemoryCache())

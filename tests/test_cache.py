@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import LIMIT, error
-from registry import BATCH, every
+from registry import BATCH, LAYERS, every
 
 import mha
 
@@ -172,3 +172,98 @@ def test_another_memory_is_refused(reader):
     layer(x, memory, cache=cache)
     with pytest.raises(ValueError, match=r"\(2, 5, 6\).*\(2, 4, 6\).*new cache for each memory"):
         layer(x, memory[:, :4], cache=cache)
+
+
+# ---- texts of different lengths in one batch
+
+
+RELATIVE = {
+    "no positions": lambda: mha.MultiHeadAttention(8, 2),
+    "rotary": lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions()),
+    "sloped": lambda: mha.MultiHeadAttention(8, 2, positions=mha.LinearBias()),
+    "shared": lambda: mha.GroupedAttention(8, 4, 2, positions=mha.RotaryPositions()),
+}
+
+
+@pytest.mark.parametrize("build", RELATIVE.values(), ids=RELATIVE)
+@settings(max_examples=12)
+@given(chunks=chunkings(), seed=st.integers(0, 99))
+@torch.no_grad()
+def test_texts_with_filling_in_front_read_as_if_each_were_alone(build, chunks, seed):
+    n, layer = sum(chunks), build()
+    filling = torch.randint(0, n, (BATCH,), generator=torch.Generator().manual_seed(seed))
+    x = 10 * torch.randn(BATCH, n, 8)  # the filling is loud
+    cache = layer.new_cache(n + 2, filling)
+    y = torch.cat(
+        [layer(part, mask=cache.mask(part.shape[1]), is_causal=True, cache=cache) for part in x.split(chunks, 1)], 1
+    )
+    for b, skipped in enumerate(filling.tolist()):
+        alone = x[b : b + 1, skipped:]
+        assert error(y[b : b + 1, skipped:], layer(alone, is_causal=True)) < LIMIT
+
+
+@torch.no_grad()
+def test_a_stack_of_layers_shares_one_filling():
+    build = lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())  # noqa: E731
+    model = mha.LanguageModel(11, 8, build, layers=2, positions=None).eval()
+    words = torch.randint(0, 11, (2, 6))
+    cache = model.decoder.new_cache(6, filling=[0, 4])
+    parts = [model(part, cache.mask(part.shape[1]), cache=cache) for part in words.split((3, 1, 2), 1)]
+    logits = torch.cat(parts, 1)
+    assert error(logits[:1], model(words[:1])) < LIMIT
+    assert error(logits[1:, 4:], model(words[1:, 4:])) < LIMIT
+    assert mha.KeyValueCache().mask(3) is None
+
+
+def test_a_filling_that_does_not_fit_is_refused(reader):
+    for filling in ([-1, 0], [5, 0]):
+        with pytest.raises(ValueError, match="between 0 and n = 4"):
+            mha.KeyValueCache(4, filling)
+    layer, cache = mha.MultiHeadAttention(6, 2), mha.KeyValueCache(4, [0, 1, 2])
+    with torch.no_grad(), pytest.raises(ValueError, match=r"\(3, 1, 1, 2\) does not fit.*\(2, 2, 2, 2\)"):
+        layer(torch.randn(2, 2, 6), mask=cache.mask(2), is_causal=True, cache=cache)
+
+
+# ---- calls that are refused leave the cache as it was
+
+
+@torch.no_grad()
+def test_a_mask_that_does_not_fit_is_refused_and_the_cache_is_not_spoiled(reader):
+    for layer in (mha.MultiHeadAttention(8, 4), mha.GroupedAttention(8, 4, 2)):
+        x, cache = torch.randn(2, 5, 8), mha.KeyValueCache(5)
+        layer(x[:, :3], cache=cache, is_causal=True)
+        for mask, kind, message in (
+            (torch.ones(2, 2).bool(), ValueError, r"mask \(2, 2\) has 2 columns.*5 keys, 3 in the cache and 2 new"),
+            (torch.ones(3, 5).bool(), ValueError, r"\(3, 5\) does not fit"),
+            (
+                torch.ones(2, 3, 2, 5).bool(),
+                ValueError,
+                r"\(2, 3, 2, 5\) does not fit the scores of shape \(2, 4, 2, 5\)",
+            ),
+            (torch.ones(2, 5), TypeError, "may look"),
+        ):
+            with pytest.raises(kind, match=message):
+                layer(x[:, 3:], mask=mask, cache=cache, is_causal=True)
+            assert cache.length == 3
+        assert error(layer(x[:, 3:], cache=cache, is_causal=True), layer(x, is_causal=True)[:, 3:]) < LIMIT
+
+
+@torch.no_grad()
+def test_calls_that_a_cache_cannot_serve_are_refused_with_the_reason(reader):
+    layer, x, cache = mha.MultiHeadAttention(6, 2), torch.randn(2, 3, 6), mha.KeyValueCache()
+    with pytest.raises(ValueError, match=r"another sequence: use mha\.MemoryCache"):
+        layer(x, torch.randn(2, 4, 6), cache=cache)
+    with pytest.raises(ValueError, match=r"SelfAttention keeps no keys.*heads=1"):
+        mha.SelfAttention(6).new_cache()
+    assert cache.length == cache.bytes == 0
+    layer(x[:, :1], cache=cache)
+    assert cache.bytes == 2 * 2 * 1024 * 6 * 8
+
+
+def test_every_layer_makes_a_cache_or_says_why_not():
+    for entry in LAYERS:
+        if entry.caches:
+            assert isinstance(entry.build().new_cache(3), mha.KeyValueCache)
+        else:
+            with pytest.raises(ValueError, match="keeps no keys and values"):
+                entry.build().new_cache(3)

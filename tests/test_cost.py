@@ -1,0 +1,231 @@
+"""Counts on paper against torch's counter and real tensors."""
+
+import weakref
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from registry import BATCH, KEYS, QUERIES, every
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+import mha
+from mha.blocks import FeedForward
+from mha.cost import Cost, Machine, Part, measure_machine
+
+
+def counted(call):
+    """What torch's counter of operations says."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        call()
+    return counter.get_total_flops()
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes that new tensors held at one moment."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.now, self.most, self.seen = 0, 0, {t.untyped_storage().data_ptr() for t in known}
+
+    def free(self, address, size):
+        self.now -= size
+        self.seen.discard(address)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.numel():
+                storage = tensor.untyped_storage()
+                address = storage.data_ptr()
+                if address not in self.seen:
+                    self.seen.add(address)
+                    self.now += storage.nbytes()
+                    weakref.finalize(storage, self.free, address, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return result
+
+
+def peak(layer, *inputs, **how):
+    """The peak of one call without gradients; inputs, weights and caches are not counted."""
+    with torch.no_grad(), Peak(*inputs, *layer.parameters()) as found:
+        layer(*inputs, **how)
+    return found.most
+
+
+def crossing(entry, layer):
+    return (entry.words(), *entry.memory(layer)) if entry.crosses else (entry.words(),)
+
+
+# ---- exact
+
+
+@every()
+def test_operations_are_those_of_the_counter(entry):
+    layer = entry.build().eval()
+    inputs = crossing(entry, layer)
+    with mha.watch(layer):  # the counter does not know the fused kernel of a CPU
+        found = counted(lambda: layer(*inputs))
+    assert layer.cost(BATCH, QUERIES, KEYS if entry.crosses else None).flops == found > 0
+
+
+@every(caches=True, alone=True)
+def test_operations_behind_a_cache_are_those_of_the_counter(entry):
+    layer, x = entry.build().eval(), entry.words(8)
+    cache = layer.new_cache(8)
+    with torch.no_grad():
+        layer(x[:, :5], is_causal=True, cache=cache)
+    for start, end in ((5, 7), (7, 8)):
+        with mha.watch(layer):
+            found = counted(lambda: layer(x[:, start:end], is_causal=True, cache=cache))  # noqa: B023
+        cost = layer.cost(BATCH, end - start, end, fresh=end - start)
+        assert cost.flops == found
+    assert cost.cache == cache.bytes
+
+
+@every()
+def test_weights_are_those_that_exist(entry):
+    layer = entry.build()
+    cost = layer.cost(1, 2)
+    assert cost.parameters == sum(p.numel() for p in layer.parameters())
+    assert cost.weights == sum(p.nbytes for p in layer.parameters())
+    assert 2 * layer.float().cost(1, 2).weights == cost.weights
+
+
+@every()
+def test_bytes_moved_are_those_of_the_tensors_that_pass(entry):
+    layer = entry.build().eval()
+    inputs = crossing(entry, layer)
+    query, key, value = (*inputs, *inputs[-1:] * 2)[:3]
+    seen = {}
+    for name in ("W_q", "W_k", "W_v", "W_o"):
+        if hasattr(layer, name):
+            getattr(layer, name).register_forward_hook(
+                lambda linear, x, y, name=name: seen.update(
+                    {name: x[0].nbytes + y.nbytes + sum(p.nbytes for p in linear.parameters())}
+                )
+            )
+    y = layer(query, key, value) if entry.crosses else layer(query)
+    q, k, v = (getattr(layer, name)(x) for name, x in (("W_q", query), ("W_k", key), ("W_v", value)))
+    cost = layer.cost(*query.shape[:2], key.shape[1])
+    assert {name: part.moved for name, part in cost.parts.items() if name in seen} == seen
+    heads = y.nbytes if not hasattr(layer, "W_o") else q.nbytes
+    if layer.cost(1, 1) != layer.cost(1, 1, stored=True):  # no edit: weights are never written down
+        assert cost.parts["scores"].moved == q.nbytes + k.nbytes
+        assert cost.parts["read"].moved == v.nbytes + heads
+    scores = BATCH * getattr(layer, "heads", 1) * query.shape[1] * key.shape[1] * q.element_size()
+    stored = layer.cost(*query.shape[:2], key.shape[1], stored=True)
+    assert stored.parts["scores"].moved == q.nbytes + k.nbytes + 2 * scores
+    assert stored.parts["read"].moved == v.nbytes + heads + 2 * scores
+
+
+@pytest.mark.parametrize("lengths", [(2, 7, 7), (1, 3, 11), (2, 1, 40), (1, 64, 64)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        mha.MultiHeadAttention(24, 4),
+        mha.MultiHeadAttention(24, 4, d_head=10, bias=False),
+        mha.MultiHeadAttention(8, 2, d_head=2),
+        mha.GroupedAttention(24, 4, 2),
+        mha.GroupedAttention(8, 4, 1),
+        mha.SelfAttention(24, 6, 6),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_the_peak_is_that_of_the_tensors_alive(layer, lengths):
+    layer, (b, i, j), width = layer.double(), lengths, layer.W_q.in_features
+    inputs = [torch.randn(b, i, width)] if i == j else [torch.randn(b, i, width), torch.randn(b, j, width)]
+    assert layer.cost(b, i, j).peak == peak(layer, *inputs)
+    if i == 64:  # the scores are the largest tensors by far
+        with mha.watch(layer):
+            assert layer.cost(b, i, j, stored=True).peak == pytest.approx(peak(layer, *inputs), rel=0.1)
+
+
+def test_values_wider_than_keys_are_stored():
+    layer, x = mha.SelfAttention(24, 6, 10), torch.randn(1, 64, 24)
+    assert layer.cost(1, 64).peak == pytest.approx(peak(layer, x), rel=0.3)
+    assert layer.cost(1, 64) == layer.cost(1, 64, stored=True)
+
+
+@torch.no_grad()
+def test_the_peak_behind_a_cache_is_that_of_the_tensors_alive():
+    for layer in (mha.MultiHeadAttention(24, 4), mha.GroupedAttention(24, 4, 2)):
+        cache, x = layer.new_cache(9), torch.randn(2, 9, 24)
+        layer(x[:, :8], is_causal=True, cache=cache)
+        last = x[:, 8:].clone()
+        with Peak(last, *layer.parameters(), cache._k, cache._v) as found:
+            layer(last, is_causal=True, cache=cache)
+        assert layer.cost(2, 1, 9, fresh=1).peak == found.most
+
+
+def test_the_feed_forward_part_counts_itself():
+    part, x = FeedForward(6, 24).eval(), torch.randn(2, 5, 6)
+    cost = part.cost(2, 5)
+    assert cost.flops == counted(lambda: part(x))
+    assert cost.parameters == sum(p.numel() for p in part.parameters())
+    assert cost.peak == peak(part, x)
+    layer = mha.EncoderLayer(6, 2)
+    both = layer.attention.cost(2, 5) + layer.feed_forward.cost(2, 5)
+    assert both.flops == counted(lambda: layer(x)) + layer.attention.cost(2, 5).parts["scores"].flops * 2
+    assert both.parameters == sum(p.numel() for n, p in layer.named_parameters() if "around" not in n)
+
+
+# ---- what the chapter says
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16]), st.integers(1, 300))
+def test_operations_do_not_depend_on_the_number_of_heads(heads, n):
+    one, many = (mha.MultiHeadAttention(16, h).cost(1, n) for h in (1, heads))
+    assert one.flops == many.flops == 8 * n * 16**2 + 4 * n**2 * 16
+    assert one.parameters == many.parameters
+
+
+def test_a_cache_of_shared_heads_is_smaller_and_its_reading_more_intense():
+    full = mha.MultiHeadAttention(512, 8).cost(1, 1, 4096, fresh=1)
+    shared = mha.GroupedAttention(512, 8, 2).cost(1, 1, 4096, fresh=1)
+    assert full.cache == 4 * shared.cache
+    assert shared.parts["scores"].flops == full.parts["scores"].flops
+    assert shared.parts["scores"].intensity / full.parts["scores"].intensity == pytest.approx(4, rel=0.01)
+
+
+def test_a_batch_reads_the_weights_once_but_every_cache():
+    layer = mha.MultiHeadAttention(512, 8, bias=False)
+    one, many = (layer.cost(b, 1, 4096, fresh=1).parts for b in (1, 64))
+    assert many["W_q"].intensity > 50 * one["W_q"].intensity
+    assert many["scores"].intensity == one["scores"].intensity
+
+
+def test_costs_add_up():
+    first, then = Cost(1, {"a": Part(2, 3)}, 4, 5, 6), Cost(10, {"a": Part(20, 30), "b": Part(200, 300)}, 40, 50, 60)
+    assert first + then == Cost(11, {"a": Part(22, 33), "b": Part(200, 300)}, 44, 55, 60)
+    assert (first + then).flops == 222
+    assert then.intensity == 220 / 330
+
+
+# ---- the machine
+
+
+def test_a_machine_takes_the_longer_of_arithmetic_and_memory():
+    machine = Machine(flops=100.0, bandwidth=10.0)
+    assert machine.ridge == 10
+    assert machine.roof(5) == 50
+    assert machine.roof(50) == 100
+    assert machine.seconds(Part(1000, 10)) == 10
+    assert machine.seconds(Part(10, 1000)) == 100
+    assert machine.seconds(Cost(0, {"a": Part(1000, 10), "b": Part(10, 1000)}, 0, 0, 0), overhead=1) == 111
+
+
+def test_both_ceilings_of_this_computer_can_be_measured():
+    machine = measure_machine(n=128, megabytes=8)
+    assert machine.flops > 1e7
+    assert machine.bandwidth > 1e7
+    with pytest.raises(ValueError, match="n = -1, megabytes = 8: each must be at least 1"):
+        measure_machine(n=-1, megabytes=8)
+
+
+@pytest.mark.parametrize("lengths", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1, 1, 4, 5), (1, 1, 4, -1)])
+def test_lengths_that_no_call_can_have_are_refused(lengths):
+    with pytest.raises(ValueError, match="at least 1, and 0 to"):
+        mha.MultiHeadAttention(4, 2).cost(*lengths[:3], fresh=lengths[3] if len(lengths) > 3 else None)
