@@ -16,6 +16,7 @@ _HOME = {
     "Heads": "attention",
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
+    "align_heads": "alignment",
     "Cost": "cost",
     "Machine": "cost",
     "measure_machine": "cost",
@@ -51,8 +52,8 @@ _HOME = {
     "smooth": "training",
 }
 _MODULES = (
-    "attention", "blocks", "cache", "check", "core", "cost", "decoding", "encoder_decoder", "grouped", "interop",
-    "masks", "models", "plot", "positions", "reference", "relative", "tasks", "tiled", "transformer",
+    "alignment", "attention", "blocks", "cache", "check", "core", "cost", "decoding", "encoder_decoder", "grouped",
+    "interop", "masks", "models", "plot", "positions", "reference", "relative", "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

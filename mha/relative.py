@@ -25,6 +25,10 @@ class RelativePositions(nn.Module):
         """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``."""
         return x
 
+    def take(self, chosen: list[int], heads: int) -> "RelativePositions":
+        """Return the positions of the ``chosen`` ones of so many heads: the same, unless each head has its own."""
+        return self
+
 
 class RotaryPositions(RelativePositions):
     """Turn each query and key by angles that grow with its position, so that a score depends on their distance.
@@ -85,12 +89,22 @@ class LinearBias(RelativePositions):
     Taught in: chapter 08.
     """
 
+    def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
+        """Take the slopes of the formula, or other ones, one for each head."""
+        super().__init__()
+        self.steep = steep
+
+    def take(self, chosen: list[int], heads: int) -> "LinearBias":
+        """Let each chosen head keep its slope."""
+        return LinearBias((slopes(heads) if self.steep is None else self.steep)[chosen])
+
     def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
         """Take slope · distance from every score."""
         h, i, j = scores.shape[1:]
+        steep = slopes(h) if self.steep is None else self.steep
         places = torch.arange(j, dtype=scores.dtype, device=scores.device)
         distance = (places[j - i :, None] - places).abs()
-        return scores - slopes(h).to(scores)[:, None, None] * distance
+        return scores - steep.to(scores)[:, None, None] * distance
 
 
 def slopes(heads: int) -> Float[Tensor, "h"]:

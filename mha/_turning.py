@@ -1,0 +1,97 @@
+"""The best rotation of one head towards another, of a group towards its mean, and groups of heads that are alike."""
+
+import torch
+from torch import Tensor
+
+
+def best_turn(heads: Tensor, layout: str | None, target: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Turn each head (h, n, d) towards each target (t, n, d): turns (h, t, d, d) and the cosines they reach (h, t).
+
+    Without a rotary layout any orthogonal matrix is allowed: with the singular values of headᵀ target = U S Vᵀ it is
+    U Vᵀ, and the inner product becomes the sum of S. With a layout each pair of channels is one complex number, and the
+    best angle is that of the sum of conj(head) · target; a reflection is not among them.
+    """
+    target = heads if target is None else target
+    norms = heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1)
+    products = torch.einsum("hnd,tne->htde", heads, target)
+    if layout is None:
+        u, s, vt = torch.linalg.svd(products)
+        return u @ vt, s.sum(-1) / norms
+    d = heads.shape[-1]
+    even, odd = pairs(d, layout)
+    straight = products[..., even, even] + products[..., odd, odd]
+    across = products[..., even, odd] - products[..., odd, even]
+    angle, turns = torch.atan2(across, straight), products.new_zeros(products.shape)
+    turns[..., even, even] = turns[..., odd, odd] = angle.cos()
+    turns[..., even, odd], turns[..., odd, even] = angle.sin(), -angle.sin()
+    return turns, torch.hypot(straight, across).sum(-1) / norms
+
+
+def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
+    """Name the channels that rotary positions turn together."""
+    first = torch.arange(d // 2) if layout == "half" else torch.arange(0, d, 2)
+    return first, first + (d // 2 if layout == "half" else 1)
+
+
+def turn_group(heads: Tensor, layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
+    """Find turns (g, d, d) that bring the heads of a group (g, n, d) together: first to head 0, then to their mean.
+
+    It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
+    """
+    turns, _ = best_turn(heads, layout, heads[:1])
+    turns = turns[:, 0]
+    turns[0] = torch.eye(heads.shape[-1]).to(heads)
+    reached = pairwise(heads @ turns).sum()
+    for _ in range(rounds if len(heads) > 2 else 0):
+        found = best_turn(heads, layout, (heads @ turns).mean(0, keepdim=True))[0][:, 0]
+        now = pairwise(heads @ found).sum()
+        if now > reached:
+            turns = found
+        if now - reached < limit:
+            break
+        reached = now
+    return turns
+
+
+def pairwise(heads: Tensor) -> Tensor:
+    """Give the cosine of every two heads (h, n, d), each taken as one long vector: (h, h)."""
+    long = torch.nn.functional.normalize(heads.flatten(1), dim=1)
+    return long @ long.T
+
+
+def likeness(heads: Tensor, groups: list[list[int]]) -> float:
+    """Give the mean cosine of two heads of the same group; 1 where every head is alone."""
+    size = len(groups[0])
+    if size == 1:
+        return 1.0
+    return sum((pairwise(heads[g]).sum() - size).item() for g in groups) / (len(groups) * size * (size - 1))
+
+
+def group_heads(alike: Tensor, size: int, *, starts: int = 20, seed: int = 0) -> list[list[int]]:
+    """Put heads into groups of ``size`` so that the likeness (h, h) within groups is as large as can be found.
+
+    From the given order and from random ones, two heads change groups as long as a swap helps.
+    """
+    alike, random = alike.double().cpu(), torch.Generator().manual_seed(seed)
+    h = len(alike)
+    orders = [torch.arange(h), *(torch.randperm(h, generator=random) for _ in range(starts - 1))]
+    same = torch.block_diag(*[torch.ones(size, size, dtype=torch.float64)] * (h // size))
+
+    def worth(order: Tensor) -> float:
+        return (alike[order][:, order] * same).sum().item()
+
+    best = max((climb(order, worth) for order in orders), key=worth)
+    return sorted(sorted(group) for group in best.view(-1, size).tolist())
+
+
+def climb(order: Tensor, worth) -> Tensor:
+    """Swap two heads as long as some swap helps."""
+    reached, better = worth(order), True
+    while better:
+        better = False
+        for a, b in torch.combinations(torch.arange(len(order))).tolist():
+            other = order.clone()
+            other[[a, b]] = order[[b, a]]
+            if worth(other) > reached + 1e-12:
+                order, reached, better = other, worth(other), True
+    return order
