@@ -1,0 +1,215 @@
+"""The head view in a real browser: mouse, keyboard, dark, phone, two views on a page, no scripts."""
+
+import os
+import re
+import shutil
+
+import pytest
+import torch
+
+import mha
+from mha.headview import HeadView
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+SIZES = {"desktop": (1000, 900), "phone": (390, 844)}
+BEFORE = """<!doctype html><html lang=en><meta charset=utf8><meta name=viewport content="width=device-width">
+<title>Heads</title><style>:root{color-scheme:light dark}</style><body>"""
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# The contrast of each visible text with the page behind it, as the accessibility guidelines (WCAG 2.2) define it.
+CONTRAST = """() => {
+  const light = c => { const v = c / 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
+  const bright = rgb => .2126 * light(rgb[0]) + .7152 * light(rgb[1]) + .0722 * light(rgb[2]);
+  const dark = matchMedia('(prefers-color-scheme: dark)').matches, page = bright(dark ? [18, 18, 18] : [255, 255, 255]);
+  return Math.min(...[...document.querySelectorAll('.mha-hv *')].filter(e => e.innerText).map(e => {
+    const text = bright(getComputedStyle(e).color.match(/[\\d.]+/g).map(Number));
+    return (Math.max(text, page) + .05) / (Math.min(text, page) + .05);
+  }));
+}"""
+NAMELESS = """() => [...document.querySelectorAll('button, [role=group], [role=region]')].filter(
+  e => !(e.getAttribute('aria-label') || e.innerText || e.textContent).trim()).length"""
+HIDDEN_STOPS = "document.querySelectorAll('[aria-hidden=true] :is(button, a, [tabindex])').length"
+SMALL = """() => [...document.querySelectorAll('.mha-hv button, .keys > span')].filter(e => {
+  const box = e.getBoundingClientRect();
+  return box.width && (box.width < 24 || box.height < 24);
+}).length"""
+QUICK = """async () => {
+  const word = document.querySelectorAll('.mha-hv .col button')[20], before = performance.now();
+  word.dispatchEvent(new MouseEvent('mouseenter'));
+  document.body.getBoundingClientRect();
+  return performance.now() - before;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: on Debian `sudo apt install chromium fonts-noto-cjk`, see README.md")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open views in a page of their own; any error or request in the page fails the test at its end."""
+    contexts, problems = [], []
+
+    def show_them(*views, size="desktop", theme="light", scripts=True):
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(BEFORE + "".join(view._repr_html_() for view in views), "utf8")
+        viewport = dict(zip(("width", "height"), SIZES[size], strict=True))
+        context = browser.new_context(viewport=viewport, color_scheme=theme, java_script_enabled=scripts)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("request", lambda r: None if r.url.startswith("file:") else problems.append(r.url))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield show_them
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def small():
+    """Two layers with 2 and 3 heads, over words with known places to look at."""
+    first, second = torch.eye(4).repeat(2, 1, 1), torch.full((3, 4, 4), 0.25)
+    first[1] = torch.eye(4).roll(1, 0)
+    return HeadView([first, second], ["I", "saw", "a", "</b>"])
+
+
+def large():
+    layer, x = mha.MultiHeadAttention(128, 8), 3 * torch.randn(1, 32, 128)
+    q, k, _ = layer.project(x)
+    with mha.watch(layer, "weights") as seen:
+        layer(x, is_causal=True)
+    return HeadView(seen.weights, [f"word{n}" for n in range(32)], q=q, k=k)
+
+
+def said(tab):
+    return tab.locator("p[aria-live]").inner_text()
+
+
+def test_pointing_at_a_word_shows_where_it_looks(show):
+    tab = show(small())
+    tab.locator(".col button").nth(3).hover()
+    assert said(tab) == "layer 1, head 1: “</b>” gives “</b>” 1.00, the most of all words."
+    assert tab.locator("svg path").count() == 1
+    tab.locator(".keys span").nth(0).hover()
+    assert said(tab) == "layer 1, head 1: “</b>” gives “I” 0.00; the most goes to “</b>”, 1.00."
+    assert tab.locator(".bars span").all_inner_texts() == ["head 1: 0.00", "head 2: 0.00"]
+
+
+def test_choosing_a_head_of_any_layer(show):
+    tab = show(small())
+    tab.get_by_role("button", name="layer 1, head 2").click()
+    tab.locator(".col button").nth(2).hover()
+    assert said(tab) == "layer 1, head 2: “a” gives “saw” 1.00, the most of all words."
+    tab.get_by_role("button", name="layer 2, head 3").click()
+    assert tab.locator("svg path").count() == 4
+    tab.get_by_role("button", name="All heads of the layer").click()
+    assert tab.locator("svg path").count() == 12
+    assert tab.locator("svg path").evaluate_all("all => new Set(all.map(p => p.getAttribute('stroke'))).size") == 3
+
+
+def test_the_matrix_shows_each_cell(show):
+    tab = show(small())
+    tab.get_by_role("button", name="Matrix").click()
+    box = tab.locator("canvas.map").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 3.5 / 4, box["y"] + box["height"] * 1.5 / 4)
+    assert said(tab) == "layer 1, head 1: “saw” gives “</b>” 0.00; the most goes to “saw”, 1.00."
+    pixel = "(c, [x, y]) => c.getContext('2d').getImageData(x, y, 1, 1).data[3]"
+    assert tab.locator("canvas.map").evaluate(pixel, [1, 1]) == 255
+    assert tab.locator("canvas.map").evaluate(pixel, [1, 0]) == 0
+    tab.get_by_role("button", name="Lines").click()
+    assert tab.locator("svg path").count() == 1
+
+
+def test_everything_can_be_done_with_the_keyboard(show):
+    tab = show(small())
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowRight")
+    assert said(tab).startswith("layer 2, head 2:")
+    for key in ("Tab", "Tab"):  # lines, matrix
+        tab.keyboard.press(key)
+    tab.keyboard.press("Enter")
+    assert tab.locator("canvas.map").count() == 1
+    tab.keyboard.press("Tab")  # the words
+    tab.keyboard.press("End")
+    tab.keyboard.press("ArrowRight")
+    assert said(tab) == "layer 2, head 2: “</b>” gives “saw” 0.25; the most goes to “I”, 0.25."
+    tab.keyboard.press("ArrowUp")
+    assert said(tab).startswith("layer 2, head 2: “a” gives")
+    assert tab.evaluate("document.activeElement.innerText") == "a"
+    assert tab.locator(".mha-hv button[tabindex='0']").count() == 2  # one stop for the heads, one for the words
+
+
+def test_the_products_behind_a_weight_add_up_to_the_score(show):
+    torch.manual_seed(3)
+    q, k = torch.randn(1, 3, 2), torch.randn(1, 3, 2)
+    scores = q @ k.mT
+    tab = show(HeadView((scores / 2**0.5).softmax(-1), list("abc"), q=q, k=k))
+    for i in range(3):
+        for j in range(3):
+            tab.locator(".col button").nth(i).hover()
+            tab.locator(".keys span").nth(j).hover()
+            text = tab.locator(".products + p").inner_text()
+            found = [float(x) for x in re.search(r"add up to (\S+), and to (\S+) after", text).groups()]
+            assert found == pytest.approx([float(scores[0, i, j]), float(scores[0, i, j]) / 2**0.5], abs=0.011)
+            channels = dict(re.findall(r"channel (\d) \((\S+)\)", text))
+            assert float(channels["2"]) == pytest.approx(float(q[0, i, 1] * k[0, j, 1]), abs=0.011)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", list(SIZES))
+def test_it_fits_and_can_be_read_everywhere(show, size, theme):
+    tab = show(large(), size=size, theme=theme)
+    for name in ("Lines", "Matrix"):
+        tab.get_by_role("button", name=name).click()
+        assert tab.evaluate(WIDER) <= 0
+        assert tab.evaluate(CONTRAST) >= 4.5
+        assert tab.evaluate(SMALL) == 0  # targets large enough for a finger
+        assert tab.evaluate(NAMELESS) == tab.evaluate(HIDDEN_STOPS) == 0
+
+
+def test_the_first_interaction_is_quick(show):
+    tab = show(large())
+    assert tab.evaluate(QUICK) < 100
+    assert "“word20”" in said(tab)
+
+
+def test_two_views_of_the_same_numbers_live_on_one_page(show):
+    tab = show(small(), small())
+    second = tab.locator(".mha-hv").nth(1)
+    second.locator(".col button").nth(3).hover()
+    assert "“</b>” gives" in second.locator("p[aria-live]").inner_text()
+    assert "“saw” gives" in tab.locator(".mha-hv").nth(0).locator("p[aria-live]").inner_text()
+
+
+def test_moving_between_layers_of_different_lengths(show):
+    cross = torch.eye(4)[None, :2].repeat(1, 1, 1)
+    tab = show(small() + HeadView(cross, ["x", "y"], list("abcd"), name="cross"))
+    tab.locator(".col button").nth(3).hover()
+    tab.get_by_role("button", name="cross, head 1").click()
+    assert said(tab) == "cross, head 1: “y” gives “b” 1.00, the most of all words."
+    assert tab.locator(".keys span").all_inner_texts() == list("abcd")
+
+
+def test_a_word_that_looks_at_nothing_says_so(show):
+    tab = show(HeadView(torch.zeros(1, 2, 2), ["x", "y"]))
+    assert said(tab) == "layer, head 1: “y” looks at nothing."
+
+
+def test_without_scripts_the_table_is_there(show):
+    tab = show(small(), scripts=False)
+    assert tab.locator("table").count() == 2
+    assert tab.locator("td", has_text="saw 1.00").first.is_visible()
+    assert tab.locator(".mha-hv button").count() == 0
