@@ -17,6 +17,7 @@ _HOME = {
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
     "align_heads": "alignment",
+    "spread_heads": "parallel",
     "Cost": "cost",
     "Machine": "cost",
     "measure_machine": "cost",
@@ -53,7 +54,8 @@ _HOME = {
 }
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "core", "cost", "decoding", "encoder_decoder", "grouped",
-    "interop", "masks", "models", "plot", "positions", "reference", "relative", "tasks", "tiled", "transformer",
+    "interop", "masks", "models", "parallel", "plot", "positions", "reference", "relative", "tasks", "tiled",
+    "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -29,6 +29,8 @@ class Heads(nn.Module):
     Taught in: chapter 05.
     """
 
+    heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
+
     def __init__(
         self,
         d_model: int,
@@ -138,6 +140,8 @@ class MultiHeadAttention(Heads):
     Source: Vaswani et al. 2017, section 3.2.2.
     Taught in: chapters 04 to 06; ``positions`` in chapter 08.
     """
+
+    heads_apart = True
 
     def __init__(self, d_model: int, heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
         """Make the layer; ``positions`` act inside it, and every other keyword is one of :class:`Heads`."""

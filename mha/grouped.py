@@ -31,6 +31,8 @@ class GroupedAttention(Heads):
     Taught in: chapters 07 and 12.
     """
 
+    heads_apart = True
+
     def __init__(self, d_model: int, heads: int, kv_heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
         """Make the layer; every other keyword is one of :class:`mha.Heads`."""
         super().__init__(d_model, heads, **sizes)

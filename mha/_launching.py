@@ -1,0 +1,95 @@
+"""Starting processes, and noticing when one of them is gone. Public in :mod:`mha.parallel`."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import wait
+
+import torch
+import torch.distributed as dist
+
+from mha._processes import join
+
+GRACE = 2.0  # seconds to learn why the others stopped, once one has
+
+
+def launch(work: Callable, processes: int, *inputs: object, seconds: float | int = 120.0) -> list:
+    """Run ``work(*inputs)`` in several processes on this computer, and return what each returned.
+
+    The function must stand in a file that can be imported, and inputs and results must be plain Python values. When a
+    process dies, or the time is over, all others are ended.
+
+    Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time.
+    Taught in: chapter 13.
+    """
+    if processes < 1:
+        raise ValueError(f"processes = {processes}: it must be at least 1")
+    start, port = multiprocessing.get_context("spawn"), _free_port()
+    pipes = [start.Pipe(duplex=False) for _ in range(processes)]
+    workers = [
+        start.Process(target=_work, args=(send, work, inputs, rank, processes, port, seconds), daemon=True)
+        for rank, (_, send) in enumerate(pipes)
+    ]
+    try:
+        for worker, (_, send) in zip(workers, pipes, strict=True):
+            worker.start()
+            send.close()
+        return _collect(workers, [receive for receive, _ in pipes], time.monotonic() + seconds)
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.kill()
+            worker.join()
+
+
+def _collect(workers: list, pipes: list, end: float) -> list:
+    """Wait for all results; once a process has failed, only a moment longer."""
+    found, failed, waiting = {}, {}, dict(enumerate(pipes))
+    while waiting and (left := end - time.monotonic()) > 0:
+        for pipe in wait(list(waiting.values()), left):
+            rank = pipes.index(pipe)
+            del waiting[rank]
+            try:
+                ok, value = pipe.recv()
+            except EOFError:  # it died without a word
+                workers[rank].join(GRACE)
+                ok, value = False, _death(workers[rank].exitcode)
+            (found if ok else failed)[rank] = value
+            end = end if ok else min(end, time.monotonic() + GRACE)
+    if failed:
+        told = sorted(failed, key=lambda rank: "ended" not in failed[rank])  # a death first: the others only noticed it
+        raise RuntimeError("\n".join(f"process {rank} of {len(workers)} {failed[rank]}" for rank in told))
+    if waiting:
+        raise TimeoutError(f"processes {sorted(waiting)} of {len(workers)} did not come back in time and were ended")
+    return [found[rank] for rank in range(len(workers))]
+
+
+def _death(code: int | None) -> str:
+    """Say how a process ended."""
+    name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+    return f"was ended ({name}) before it was done; the others were stopped"
+
+
+def _work(pipe, work: Callable, inputs: tuple, rank: int, processes: int, port: int, seconds: float | int) -> None:
+    """Be one of the processes: meet the others, work, and tell what came out."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    try:
+        join(seconds)
+        pipe.send((True, work(*inputs)))
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        pipe.send((False, f"failed: {type(error).__name__}: {error} ({last.name}, line {last.lineno})"))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
