@@ -1,17 +1,24 @@
 """Print the benchmark tables; with ``--write`` also put them into ``benchmarks/README.md``.
 
-python benchmarks/run.py [speed] [memory] [--write]
+python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [--write]
 """
 
 import re
 import sys
 from pathlib import Path
 
+import decode
 import layers
 from timing import machine
 
 README = Path(__file__).with_name("README.md")
-TABLES = {"speed": layers.speed, "memory": layers.memory}
+TABLES = {
+    "speed": layers.speed,
+    "memory": layers.memory,
+    "predicted": decode.predicted,
+    "cached": decode.cached,
+    "sharing": decode.sharing,
+}
 
 
 def main(arguments: list[str]) -> None:

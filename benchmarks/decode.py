@@ -1,0 +1,136 @@
+"""Questions: what does one more word cost behind a cache, can it be predicted, and what do shared heads save?
+
+On a computer with a graphics card the same tables are made there in bfloat16.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from timing import ratios, table, take_turns
+
+import mha
+from mha import core
+from mha.cost import measure_machine
+
+D_MODEL, HEADS, SHARED = 512, 8, 2
+CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
+GPU = torch.cuda.is_available()
+DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
+BATCH = 64 if GPU else 1  # one word alone leaves a graphics card waiting for its own calls
+TURNING = (4096 if GPU else 256) * 2**20  # bytes of caches that take turns: more than the processor's caches hold
+
+
+def layer_of(kv_heads: int) -> mha.Heads:
+    """A layer with full or with shared heads, the same at every call."""
+    torch.manual_seed(0)
+    plain = mha.MultiHeadAttention(D_MODEL, HEADS)
+    layer = plain if kv_heads == HEADS else mha.GroupedAttention.from_plain(plain, kv_heads)
+    return layer.to(DEVICE, DTYPE).eval()
+
+
+def words(n: int) -> torch.Tensor:
+    return torch.randn(BATCH, n, D_MODEL, device=DEVICE).to(DTYPE)
+
+
+def filled(layer: mha.Heads, context: int) -> mha.KeyValueCache:
+    """A cache that holds all but the last of ``context`` positions."""
+    cache = layer.new_cache(context)
+    shape = (BATCH, layer.kv_heads, context - 1, layer.d_head)
+    if context > 1:
+        cache.append(*(torch.randn(shape, device=DEVICE).to(DTYPE) for _ in range(2)))
+    else:
+        cache.append(*(torch.zeros(shape, device=DEVICE, dtype=DTYPE),) * 2)
+    return cache
+
+
+def step_of(layer: mha.Heads, context: int, turning: int = TURNING) -> Callable[[], None]:
+    """One more word behind a cache; at every call it is the turn of another cache, which nobody has read lately."""
+    size = layer.cost(BATCH, 1, context, fresh=1).cache
+    caches = itertools.cycle([filled(layer, context) for _ in range(max(1, min(512, math.ceil(turning / size))))])
+    x = words(1)
+
+    @torch.no_grad()
+    def step() -> None:
+        cache = next(caches)
+        cache.length = context - 1  # forget the last word, to add it again
+        layer(x, cache=cache, is_causal=True)
+        if GPU:
+            torch.cuda.synchronize()
+
+    return step
+
+
+def predicted(seconds: float = 3.0) -> str:
+    """Time one step at many contexts beside its prediction: fixed overhead + bytes of the cache / bandwidth."""
+    machine = measure_machine(DTYPE, DEVICE)
+    print(f"{machine.flops / 1e9:.0f} GFLOP/s in a matrix product, {machine.bandwidth / 1e9:.1f} GB/s matrix × vector")
+    rows = []
+    for kv_heads in (HEADS, SHARED):
+        layer = layer_of(kv_heads)
+        overhead = median(take_turns({"": step_of(layer, 1)}, seconds / 4)[""])
+        for context in CONTEXTS:
+            moved = layer.cost(BATCH, 1, context, fresh=1).cache
+            expected = overhead + moved / machine.bandwidth
+            found = median(take_turns({"": step_of(layer, context)}, seconds)[""])
+            numbers = f"{1e3 * expected:.2f}", f"{1e3 * found:.2f}", f"{expected / found:.2f}"
+            rows.append([f"{kv_heads} of {HEADS}", str(context), f"{moved / 2**20:.1f}", *numbers])
+            print(rows[-1], flush=True)
+    return table(["key heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
+
+
+def cached(context: int = 4096, seconds: float = 20.0) -> str:
+    """Compare one step behind a cache with computing everything again."""
+    layer, x = layer_of(HEADS), words(context)
+    last = x[:, -1:].clone()
+
+    def wait() -> None:
+        if GPU:
+            torch.cuda.synchronize()
+
+    @torch.no_grad()
+    def whole() -> None:
+        layer(x, is_causal=True)
+        wait()
+
+    @torch.no_grad()
+    def last_query() -> None:
+        layer(last, x)
+        wait()
+
+    base = filled(layer, context)
+    grown = [t[:, :, : context - 1].contiguous() for t in (base._k, base._v)]
+
+    @torch.no_grad()
+    def growing() -> None:  # what a cache without reserved room does: everything is copied for every word
+        q, k, v = layer.project(last)
+        k, v = (torch.cat([old, new], 2) for old, new in zip(grown, (k, v), strict=True))
+        layer.merge(layer.attend(q, k, v))
+        wait()
+
+    name = "one step behind the cache"
+    runs = {name: step_of(layer, context), "cache grown by concatenation": growing}
+    runs |= {"last query, all keys again": last_query, "everything again": whole}
+    found = ratios(take_turns(runs, seconds), name)
+    return table(["way", "times one step"], [[way, f"{found[way]:.1f}"] for way in runs])
+
+
+def sharing(seconds: float = 4.0) -> str:
+    """Compare steps of shared heads with steps of full heads, with the keys repeated and not."""
+    rows = []
+    for context in CONTEXTS[2:]:
+        full, shared = layer_of(HEADS), layer_of(SHARED)
+        repeating = layer_of(SHARED)
+        repeating.attend = lambda q, k, v, mask=None, **how: core.attend(
+            q, *(t.repeat_interleave(HEADS // SHARED, 1) for t in (k, v)), mask, **how
+        )
+        runs = {"full": step_of(full, context), "again": step_of(full, context), "shared": step_of(shared, context)}
+        runs |= {"repeated": step_of(repeating, context)}
+        found = ratios(take_turns(runs, seconds), "full")
+        sizes = [one.cost(BATCH, 1, context, fresh=1).cache for one in (full, shared)]
+        numbers = [f"{found[name]:.2f}" for name in ("again", "shared", "repeated")]
+        rows.append([str(context), *numbers, f"{sizes[0] / sizes[1]:.0f} × smaller"])
+        print(rows[-1], flush=True)
+    return table(["context", "the same again", f"{SHARED} of {HEADS}, folded", "repeated keys", "cache"], rows)
