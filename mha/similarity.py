@@ -1,0 +1,46 @@
+"""How alike heads are: in where they look, and in what they read.
+
+Taught in: chapter 09.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
+    """Compare where heads look, by the Jensen–Shannon divergence: 0 for the same weights, 1 for no common key.
+
+    It is the mean over queries, in bits. For heads of several layers put their weights side by side with torch.cat.
+
+    Source: Clark et al. 2019, section 6.
+    Differs from the paper: the mean over queries instead of the sum, bits instead of nats.
+    Differs from the released code: nothing is added to the weights before the logarithm.
+    Taught in: chapter 09.
+    """
+    weights = weights.double()  # of nearly equal heads nothing but rounding is left otherwise
+    own = -torch.special.xlogy(weights, weights).sum(-1)
+    rows = []
+    for h in range(weights.shape[1]):
+        middle = (weights + weights[:, h : h + 1]) / 2
+        both = -torch.special.xlogy(middle, middle).sum(-1)
+        rows.append((both - (own + own[:, h : h + 1]) / 2).mean((0, 2)))
+    return (torch.stack(rows) / math.log(2)).clamp(0, 1)
+
+
+def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
+    """Compare what heads read, by linear CKA: 1 where one is a turned and scaled copy of the other, 0 for nothing.
+
+    Every word is one sample; their number should be well above d, or chance alone makes heads look alike. A head
+    that reads the same everywhere is like nothing, not even itself: 0.
+
+    Source: Kornblith et al. 2019, section 3.
+    Taught in: chapter 09.
+    """
+    x = heads.transpose(0, 1).flatten(1, 2).double()
+    x = x - x.mean(1, keepdim=True)
+    cross = torch.einsum("gnc,hnd->ghcd", x, x).square().sum((2, 3))
+    size = cross.diagonal().sqrt()
+    return cross / (size[:, None] * size).clamp_min(torch.finfo(torch.float64).tiny)

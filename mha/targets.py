@@ -1,0 +1,113 @@
+"""Rules of where a head might look: for each query, which keys would be right.
+
+Every function returns a boolean tensor, True at the right keys; a query may have none, one or several. Except for
+:func:`offset`, a right key never stands behind its query, so the rules suit a language model.
+
+Taught in: chapter 09.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"]:
+    """Look a fixed number of steps away: 0 is the word itself, −1 the previous one, 1 the next.
+
+    With more ``keys`` than queries the last query stands at the last key.
+
+    Taught in: chapter 09.
+    """
+    keys = n if keys is None else keys
+    return torch.arange(n)[:, None] + (keys - n) + steps == torch.arange(keys)
+
+
+def first(n: int) -> Bool[Tensor, "i j"]:
+    """Look at the first word, from everywhere but itself. Taught in: chapter 09."""
+    targets = torch.zeros(n, n, dtype=torch.bool)
+    targets[1:, 0] = True
+    return targets
+
+
+def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
+    """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
+
+    Source: Olsson et al. 2022, section "Induction heads".
+    Taught in: chapter 09.
+    """
+    after = torch.zeros(*words.shape, words.shape[1], dtype=torch.bool)
+    after[:, :, 1:] = words[:, :, None] == words[:, None, :-1]
+    return after & torch.ones_like(after[0]).tril()
+
+
+def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
+    """Look at earlier occurrences of the same word. Taught in: chapter 09."""
+    return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
+
+
+def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
+    """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
+
+    Source: Clark et al. 2019, section 3.2.
+    Taught in: chapter 09.
+    """
+    is_mark = torch.isin(words, torch.tensor(list(marks)))
+    return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
+
+
+def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, "b n n"]:
+    """Look at the rarest word up to this one, by ``counts`` of every word; several if equally rare.
+
+    The first word has no choice and so no target.
+
+    Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
+    Taught in: chapter 09.
+    """
+    frequency = counts[words]
+    past = torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
+    found = (frequency[:, None] == frequency.cummin(1).values[:, :, None]) & past
+    found[:, 0] = False
+    return found
+
+
+def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
+    """Look from each closing bracket at the bracket that it closes; ``pairs`` say which opener has which closer.
+
+    ``nested`` keeps only brackets with others inside. A bracket that closes nothing, or the wrong kind, has no target.
+
+    Raises: ValueError where a word both opens and closes.
+    Taught in: chapter 09.
+    """
+    return _brackets(words, pairs, nested)[0]
+
+
+def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
+    """Look from each word at the innermost bracket that is still open behind it: the one that must close next.
+
+    ``nested`` keeps only words for which others were opened and closed since, so that the last opener is the wrong one.
+
+    Raises: ValueError where a word both opens and closes.
+    Taught in: chapter 09.
+    """
+    return _brackets(words, pairs, nested)[1]
+
+
+def _brackets(words: Tensor, pairs: Mapping[int, int], nested: bool) -> tuple[Tensor, Tensor]:
+    """Walk through each text with the stack of brackets that wait."""
+    if set(pairs) & set(pairs.values()):
+        raise ValueError(f"pairs {dict(pairs)}: a word cannot both open and close")
+    closes, waits = torch.zeros(2, *words.shape, words.shape[1], dtype=torch.bool)
+    for b, line in enumerate(words.tolist()):
+        waiting, last = [], -1  # places of openers; the place of the last opener
+        for i, word in enumerate(line):
+            if word in pairs:
+                waiting.append(i)
+                last = i
+            elif word in pairs.values() and waiting:
+                start = waiting.pop()
+                closes[b, i, start] = pairs[line[start]] == word and (not nested or last != start)
+            if waiting:
+                waits[b, i, waiting[-1]] = not nested or last != waiting[-1]
+    return closes, waits
