@@ -50,6 +50,8 @@ notebooks: .venv/.with-book,test  ## execute the notebooks and store clean outpu
 	$(PY) tools/run_notebooks.py $(NB)
 
 bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
+	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it
+	$(PIP) install --quiet --no-deps labml-nn==0.5.1 || true
 	$(PY) benchmarks/run.py
 
 constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in constraints.txt anew
