@@ -6,6 +6,8 @@ self-attention, ``layer(x, memory)`` is cross-attention.
 Taught in: chapters 01 and 04 to 06.
 """
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from mha import core
 from mha._count import Cost, count_attention
 from mha._inputs import biased, check_inputs, check_positions, fill_in, head_width, input_widths, share
+from mha._slicing import take_heads
 from mha._taps import Tap, followed_by, tapped
 from mha.cache import KeyValueCache, MemoryCache
 
@@ -113,6 +116,13 @@ class Heads(nn.Module):
         """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``. Taught in: chapter 06."""
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
+
+    def take(self, heads: Iterable[int]) -> "Heads":
+        """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
+
+        Heads that share keys go together. A layer whose heads need each other refuses. Taught in: chapter 10.
+        """
+        return take_heads(self, heads)
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: chapter 11.
