@@ -49,13 +49,19 @@ _HOME = {
     "sinusoidal_positions": "positions",
     "edit": "watching",
     "watch": "watching",
+    "HeadView": "headview",
+    "Gates": "gates",
+    "HardConcrete": "gates",
+    "head_importance": "importance",
+    "pruned": "prune",
     "train": "training",
     "smooth": "training",
 }
 _MODULES = (
-    "alignment", "attention", "blocks", "cache", "check", "core", "cost", "decoding", "encoder_decoder", "grouped",
-    "interop", "masks", "models", "parallel", "plot", "positions", "reference", "relative", "tasks", "tiled",
-    "transformer",
+    "alignment", "attention", "blocks", "cache", "check", "circuits", "core", "cost", "decoding", "detect",
+    "encoder_decoder", "gates", "grouped", "headview", "importance", "interop", "kinds", "masks", "models", "null",
+    "parallel", "plot", "positions", "prune", "python_names", "reference", "relative", "similarity", "targets", "tasks",
+    "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 
