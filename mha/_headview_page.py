@@ -26,7 +26,8 @@ def write_page(layers: list[Layer]) -> str:
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for layer in layers for note in layer.notes())
     fallback = f"<details open><summary>As a table</summary>{''.join(map(_table, layers))}</details>"
     style = f"<style>{_file('headview.css')}</style>"
-    return f'<div class="mha-hv" data-view="{name}">{style}{notes}{fallback}</div><script>{script}</script>'
+    start = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
+    return f"{start}{style}{notes}{fallback}</div><script>{script}</script>"
 
 
 def _file(name: str) -> str:

@@ -1,5 +1,6 @@
 (function () {
-const root = document.querySelector('.mha-hv[data-view="__ID__"]:not([data-on])');
+const fresh = '.mha-hv[data-view="__ID__"]:not([data-on])', before = document.currentScript && document.currentScript.previousElementSibling;
+const root = before && before.matches(fresh) ? before : document.querySelector(fresh);
 if (!root) return;
 root.dataset.on = "";
 const D = __DATA__;

@@ -194,6 +194,30 @@ def test_two_views_of_the_same_numbers_live_on_one_page(show):
     assert "“saw” gives" in tab.locator(".mha-hv").nth(0).locator("p[aria-live]").inner_text()
 
 
+def test_it_starts_where_a_notebook_puts_it(show):
+    """A notebook fills an element that is not on the page yet, renews its scripts, then shows it, maybe in a shadow."""
+    tab = show(small())
+    for shadow in (False, True):
+        tab.evaluate(
+            """([page, shadow]) => {
+              const cell = document.createElement('div'), host = document.createElement('section');
+              document.body.replaceChildren(host);
+              cell.innerHTML = page;
+              cell.querySelectorAll('script').forEach(old => {
+                const renewed = document.createElement('script');
+                renewed.textContent = old.textContent;
+                old.replaceWith(renewed);
+              });
+              (shadow ? host.attachShadow({mode: 'open'}) : host).append(cell);
+            }""",
+            [small()._repr_html_(), shadow],
+        )
+        if shadow:  # scripts there do not know where they are: the table stays
+            assert tab.locator("td", has_text="saw 1.00").first.is_visible()
+        else:
+            assert "“saw” gives" in said(tab)
+
+
 def test_moving_between_layers_of_different_lengths(show):
     cross = torch.eye(4)[None, :2].repeat(1, 1, 1)
     tab = show(small() + HeadView(cross, ["x", "y"], list("abcd"), name="cross"))
