@@ -101,7 +101,9 @@ def lines(
         for name, value in (level or {}).items():
             axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
             axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-        axis.set_xscale("log", base=2) if x_log else None
+        if x_log:
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:g}")
         axis.set_yscale("log") if y_log else None
         axis.set(xlabel=x_label, ylabel=y_label)
         axis.legend(fontsize=8.5) if len(series) > 1 else None
