@@ -4,8 +4,10 @@ Taught in: chapter 07.
 """
 
 import copy
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 
 import torch
@@ -52,6 +54,9 @@ def interop_table() -> list[Row]:
 def _cases() -> Iterator[Case]:
     yield from torch_cases()
     if find_spec("transformers") is not None:
+        with warnings.catch_warnings():  # in a notebook without ipywidgets, the progress bars that it imports complain
+            warnings.simplefilter("ignore")
+            import_module("tqdm.auto")
         yield from transformers_cases()
 
 
