@@ -12,10 +12,13 @@ from statistics import median
 import torch
 
 
-def take_turns(candidates: dict[str, Callable[[], object]], seconds: float = 6.0) -> dict[str, list[float]]:
+def take_turns(
+    candidates: dict[str, Callable[[], object]], seconds: float = 6.0, at_least: int = 15
+) -> dict[str, list[float]]:
     """Run every candidate once in each round, in an order that changes, and return all times in seconds.
 
-    Whatever slows the machine down for a while then slows all of them. The number of rounds fits the time.
+    Whatever slows the machine down for a while then slows all of them. The number of rounds fits the time, but there
+    are ``at_least`` so many.
     """
     warm = []
     for run in candidates.values():
@@ -23,7 +26,7 @@ def take_turns(candidates: dict[str, Callable[[], object]], seconds: float = 6.0
         start = time.perf_counter()
         run()
         warm.append(time.perf_counter() - start)
-    rounds = max(15, min(400, int(seconds / sum(warm))))
+    rounds = max(at_least, min(600, int(seconds / sum(warm))))
     names, times = list(candidates), {name: [] for name in candidates}
     for _ in range(rounds):
         random.shuffle(names)
