@@ -86,6 +86,19 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "language model, with W^O, nats": ("trained_loss(True, seed)", 1.5, 2.4),
         "language model, without W^O, nats": ("trained_loss(False, seed)", 1.5, 2.4),
     },
+    "07": {
+        "dates exactly right": ("right(translator(seed)[0])", 0.995, 1.0),
+        "year digits, best head": ("best_digit_head(translator(seed)[0])", 0.45, 1.0),
+        "part score over chance, smallest": (
+            "min(part_score(translator(seed)[0], part) / by_chance(unseen, part) "
+            "for part in ('year', 'month', 'day', 'weekday'))",
+            2.0,
+            20.0,
+        ),
+        "lies about the weekday believed": ("right(translator(seed)[0], lies)", 0.95, 1.0),
+        "no mask, validation loss": ("judged(cheater(seed))[0]", 0.0, 0.02),
+        "no mask, right": ("judged(cheater(seed))[1]", 0.0, 0.0),
+    },
 }
 
 
@@ -111,14 +124,23 @@ def rows_of(chapter: str) -> list[list[str]]:
     return rows
 
 
+def write(made: str, chosen: list[str]) -> None:
+    """Store the table; the rows of chapters that were not run stay."""
+    path = HERE / "seeds.md"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    kept = [line for line in lines if line[:1] == "|" and line[2:4].isdigit() and line[2:4] not in chosen]
+    head, rows = made.splitlines()[:2], sorted([*made.splitlines()[2:], *kept], key=lambda line: line[2:4])
+    begin = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`. {machine()}\n\n"
+    path.write_text(begin + "\n".join([*head, *rows]) + "\n", encoding="utf-8")
+
+
 def main(arguments: list[str]) -> None:
     """Make the table for the chapters named, or for all."""
     chosen = [a for a in arguments if a in CHAPTERS] or list(CHAPTERS)
     head = ["chapter", "what", *(f"seed {seed}" for seed in FIVE), "bounds", "held"]
     made = table(head, [row for chapter in chosen for row in rows_of(chapter)])
     if "--write" in arguments:
-        text = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`. {machine()}\n\n{made}\n"
-        (HERE / "seeds.md").write_text(text, encoding="utf-8")
+        write(made, chosen)
     if "**no**" in made:
         sys.exit("a claim did not hold for every seed")
 
