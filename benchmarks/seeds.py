@@ -99,6 +99,87 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "no mask, validation loss": ("judged(cheater(seed))[0]", 0.0, 0.02),
         "no mask, right": ("judged(cheater(seed))[1]", 0.0, 0.0),
     },
+    "08": {
+        "sinusoidal, characters 57-64 against 9-16, nats": (
+            "(lambda p: p[-1] - p[1])(by_block(trained('sinusoidal', seed)))",
+            0.5,
+            1.5,
+        ),
+        "rotary, the same": ("(lambda p: p[-1] - p[1])(by_block(trained('rotary', seed)))", 0.6, 1.6),
+        "linear bias, the same": ("(lambda p: p[-1] - p[1])(by_block(trained('linear bias', seed)))", -0.15, 0.15),
+        "none, the same": ("(lambda p: p[-1] - p[1])(by_block(trained('none', seed)))", 0.0, 0.3),
+        "rotary in a window, the same": (
+            "(lambda m: by_block(m, near)[-1] - by_block(m)[1])(trained('rotary', seed))",
+            -0.15,
+            0.15,
+        ),
+        "sinusoidal in a window, the same": (
+            "(lambda m: by_block(m, near)[-1] - by_block(m)[1])(trained('sinusoidal', seed))",
+            0.4,
+            1.5,
+        ),
+        "repeat the first word, sinusoidal": ("first_word('sinusoidal', seed)", 0.9, 1.0),
+        "repeat the first word, rotary": ("first_word('rotary', seed)", 0.9, 1.0),
+        "repeat the first word, linear bias": ("first_word('linear bias', seed)", 0.0, 0.4),
+        "causal collapse, share kept in each layer": ("np.exp(halving(seed))", 0.48, 0.52),
+        "unlikeness after 40 layers, sum, norm after": (
+            "unlikeness(masks['causal'], 'sum, norm after', seed=seed)[40]",
+            0.0,
+            0.01,
+        ),
+        "unlikeness after 40 layers, sum": ("unlikeness(masks['causal'], 'sum', seed=seed)[40]", 0.002, 0.1),
+        "unlikeness after 40 layers, sum, norm before": (
+            "unlikeness(masks['causal'], 'sum, norm before', seed=seed)[40]",
+            0.2,
+            1.0,
+        ),
+        "two words with a norm, share that stays apart": ("(two_words(15, 0.5, seed=seed) < 0.999).mean()", 0.07, 0.13),
+        "24 layers from Xavier, norm after, unlikeness": ("unlike_after(24, False, 'xavier', seed)", 0.0, 0.005),
+        "24 layers from Xavier, norm before, unlikeness": ("unlike_after(24, True, 'xavier', seed)", 0.25, 1.0),
+        "norm after, gradient of W_q, last against first layer": (
+            "(lambda g: g['W_q'][-1] / g['W_q'][0])(gradients(False, seed=seed))",
+            0.0,
+            1e-3,
+        ),
+        "norm after, gradient of W_v, first against last layer": (
+            "(lambda g: g['W_v'][0] / g['W_v'][-1])(gradients(False, seed=seed))",
+            0.1,
+            10.0,
+        ),
+        "last W_v, gradient with norm after against before": (
+            "gradients(False, seed=seed)['W_v'][-1] / gradients(True, seed=seed)['W_v'][-1]",
+            2.0,
+            20.0,
+        ),
+        "12 layers, norm before, nats": ("np.mean(deep(**SETTINGS['before'], seed=seed)[1][-20:])", 2.4, 2.75),
+        "12 layers, norm before, RMSNorm, nats": (
+            "np.mean(deep(**SETTINGS['before, RMSNorm'], seed=seed)[1][-20:])",
+            2.4,
+            2.75,
+        ),
+        "12 layers, norm after, nats above letter frequencies": (
+            "np.mean(deep(**SETTINGS['after'], seed=seed)[1][-20:]) - blind",
+            -0.15,
+            0.15,
+        ),
+        "12 layers, norm after, unlikeness of words": (
+            "unlike_words(deep(**SETTINGS['after'], seed=seed)[0])",
+            0.0,
+            0.15,
+        ),
+        "12 layers, norm after, warm-up, nats": (
+            "np.mean(deep(**SETTINGS['after, warm-up'], seed=seed)[1][-20:])",
+            2.4,
+            3.05,
+        ),
+        "12 layers, norm after, small start, nats": (
+            "np.mean(deep(**SETTINGS['after, small start'], seed=seed)[1][-20:])",
+            2.4,
+            2.85,
+        ),
+        "price of no biases, sinusoidal, nats": ("cost_of_none('sinusoidal', seed)", -0.06, 0.06),
+        "price of no biases, rotary, nats": ("cost_of_none('rotary', seed)", -0.02, 0.16),
+    },
 }
 
 

@@ -29,7 +29,7 @@ BROKEN = """() => {
 }"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # one process can drive only one browser at a time, and other files need theirs
 def browser():
     """Chromium, driven by playwright; without it the tests of this file are skipped by name."""
     if CHROMIUM is None:
