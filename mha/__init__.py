@@ -60,8 +60,8 @@ _HOME = {
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "core", "cost", "decoding", "detect",
     "encoder_decoder", "gates", "grouped", "headview", "importance", "interop", "kinds", "masks", "models", "null",
-    "parallel", "plot", "positions", "prune", "python_names", "reference", "relative", "similarity", "targets", "tasks",
-    "tiled", "transformer",
+    "parallel", "plot", "positions", "prune", "python_names", "quiz", "reference", "relative", "similarity", "targets",
+    "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -1,0 +1,50 @@
+"""Write a quiz as HTML without a script, and as plain text."""
+
+import html
+import re
+import string
+
+from mha.quiz._question import Question
+
+STYLE = (
+    ".mha-quiz{counter-reset:q;max-width:46em}"
+    ".mha-quiz section{counter-increment:q;margin:0 0 1.4em}"
+    '.mha-quiz section>p{margin:0 0 .4em}.mha-quiz section>p::before{content:counter(q) ". ";font-weight:600}'
+    ".mha-quiz details{margin:.25em 0;padding:0 .7em;border:1px solid;border-radius:.35em;"
+    "border-color:color-mix(in srgb,currentColor 25%,transparent)}"
+    ".mha-quiz summary{cursor:pointer;padding:.4em 0;list-style-position:outside}"
+    ".mha-quiz details p{margin:.1em 0 .6em}"
+    ".mha-quiz details[open]{border-left:4px solid #c2410c}.mha-quiz details.right[open]{border-left-color:#15803d}"
+)
+
+
+def page(chapter: str, questions: tuple[Question, ...]) -> str:
+    """Write the questions so that choosing an answer unfolds its reason; it works by keyboard and on paper."""
+    body = "".join(_section(f"quiz-{chapter}-{n}", question) for n, question in enumerate(questions, 1))
+    return f'<div class="mha-quiz"><style>{STYLE}</style>{body}</div>'
+
+
+def _section(name: str, question: Question) -> str:
+    answers = "".join(_answer(*answer) for answer in question.answers())
+    return f'<section aria-labelledby="{name}"><p id="{name}">{_marked(question.text)}</p>{answers}</section>'
+
+
+def _answer(text: str, reason: str, right: bool) -> str:
+    verdict = "✓ Right." if right else "✗ No."
+    kind = ' class="right"' if right else ""
+    return f"<details{kind}><summary>{_marked(text)}</summary><p><b>{verdict}</b> {_marked(reason)}</p></details>"
+
+
+def _marked(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def plain(questions: tuple[Question, ...]) -> str:
+    """Write the questions as text, and the right letters in a last line."""
+    lines, letters = [], []
+    for n, question in enumerate(questions, 1):
+        lines.append(f"{n}. {question.text}")
+        for letter, (text, _, right) in zip(string.ascii_lowercase, question.answers(), strict=False):
+            lines.append(f"   {letter}) {text}")
+            letters += [f"{n}{letter}"] if right else []
+    return "\n".join([*lines, f"Right: {', '.join(letters)}"])
