@@ -16,6 +16,7 @@ _HOME = {
     "Heads": "attention",
     "MultiHeadAttention": "attention",
     "SelfAttention": "attention",
+    "SparseAttention": "sparse",
     "align_heads": "alignment",
     "spread_heads": "parallel",
     "Cost": "cost",
@@ -60,8 +61,8 @@ _HOME = {
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "core", "cost", "decoding", "detect",
     "encoder_decoder", "gates", "grouped", "headview", "importance", "interop", "kinds", "masks", "models", "null",
-    "parallel", "plot", "positions", "prune", "python_names", "quiz", "reference", "relative", "similarity", "targets",
-    "tasks", "tiled", "transformer",
+    "parallel", "plot", "positions", "prune", "python_names", "quiz", "reference", "relative", "similarity", "sparse",
+    "targets", "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

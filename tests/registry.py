@@ -27,6 +27,8 @@ class Entry:
     crosses: bool = True  # takes a separate key
     dropout: bool = False  # differs between training and evaluation
     ordered: bool = False  # has positions of its own: the order of the words matters to it
+    softmax: bool = True  # its weights are the softmax of its scores
+    own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
         """Random words of this layer's width, the same ones at every call."""
@@ -49,6 +51,10 @@ def sloped():
     return mha.LinearBias()
 
 
+def fixed():
+    return mha.SparseAttention(8, 4, alpha=[1, 1.2, 1.5, 2], learned=False, positions=rotary())
+
+
 LAYERS = [
     Entry("one head", lambda: mha.SelfAttention(5, 3, 7), 5, caches=False),
     Entry("one head, biases", lambda: mha.SelfAttention(5, bias=True), 5, caches=False),
@@ -64,6 +70,8 @@ LAYERS = [
     Entry("sloped heads", lambda: mha.MultiHeadAttention(6, 3, positions=sloped()), 6, crosses=False, ordered=True),
     Entry("rotary, shared", lambda: mha.GroupedAttention(8, 4, 2, positions=rotary()), 8, crosses=False, ordered=True),
     Entry("a single wide head", lambda: mha.MultiHeadAttention(5, 1), 5),
+    Entry("sparse heads", lambda: mha.SparseAttention(6, 3), 6, softmax=False, own=("raw_alpha",)),
+    Entry("sparse heads of four kinds", fixed, 8, softmax=False, own=("fixed_alpha",), crosses=False, ordered=True),
 ]
 
 

@@ -1,0 +1,289 @@
+"""Weights that are exactly zero: the formula, its slopes, its traps, and the layer."""
+
+import math
+
+import pytest
+import torch
+from entmax import entmax_bisect
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import LIMIT, error
+from torch import nn
+
+import mha
+from mha.sparse import entmax
+
+ALPHAS = [1.0, 1.1, 1.5, 2.0]
+
+
+def row_by_hand(scores, alpha):
+    """The definition on plain floats: search the threshold at which the weights of one row sum to 1."""
+    seen = [s for s in scores if s > -math.inf]
+    if not seen:
+        return [0.0] * len(scores)
+    if alpha == 1:
+        powers = [math.exp(s - max(seen)) for s in scores]
+        return [p / sum(powers) for p in powers]
+
+    def weights(threshold):
+        return [max(0.0, (alpha - 1) * s - threshold) ** (1 / (alpha - 1)) for s in scores]
+
+    low, high = (alpha - 1) * max(seen) - 1, (alpha - 1) * max(seen)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(weights(middle)) > 1 else (low, middle)
+    return weights(low)
+
+
+def layer_by_hand(layer, alphas, x, memory, mask):
+    """The whole layer from its weights, one head, one query at a time."""
+    d, rows = layer.d_head, []
+    for h, alpha in enumerate(alphas):
+        own = slice(h * d, (h + 1) * d)
+        q = x @ layer.W_q.weight[own].T + layer.W_q.bias[own]
+        k = memory @ layer.W_k.weight[own].T + layer.W_k.bias[own]
+        v = memory @ layer.W_v.weight[own].T + layer.W_v.bias[own]
+        scores = torch.where(mask, q @ k.mT / d**0.5, -torch.inf)
+        weights = torch.tensor([[row_by_hand(row, alpha) for row in text] for text in scores.tolist()])
+        rows.append(weights @ v @ layer.W_o.weight[:, own].T)
+    return sum(rows) + layer.W_o.bias
+
+
+# ---- the formula
+
+
+@given(st.lists(st.floats(-8, 8), min_size=1, max_size=7), st.sampled_from(ALPHAS))
+def test_weights_are_those_of_the_definition(scores, alpha):
+    found = entmax(torch.tensor([[scores]]), alpha)[0, 0]
+    assert error(found, torch.tensor(row_by_hand(scores, alpha))) < 1e-10
+    assert found.sum().item() == pytest.approx(1, abs=1e-12)
+
+
+def test_the_layer_is_its_formula_on_random_weights():
+    layer = mha.SparseAttention(12, 4, alpha=ALPHAS, learned=False)
+    for weight in layer.parameters():
+        nn.init.normal_(weight)
+    x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    mask = torch.rand(5, 7) < 0.7
+    mask[2] = False  # a query with nothing to look at
+    assert error(layer(x, memory, mask=mask), layer_by_hand(layer, ALPHAS, x, memory, mask)) < 1e-10
+    with mha.watch(layer) as seen:
+        layer(x, memory, mask=mask)
+    zeros = (seen.weights[:, :, mask] == 0).double().mean((0, 2))
+    assert zeros[0] == 0
+    assert 0.3 < zeros[2] < zeros[3]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS[1:])
+def test_no_other_weights_are_better(alpha):
+    """p·z + H_α(p) is largest: the slope is the same wherever p > 0, and not above that where p = 0."""
+    z = 3 * torch.randn(40, 1, 1, 6)
+    p = entmax(z, alpha)
+    slope = z - (p ** (alpha - 1)) / (alpha - 1)
+    best = slope.masked_fill(p == 0, -torch.inf).amax(-1, keepdim=True)
+    assert ((slope - best).masked_fill(p == 0, 0).abs() < 1e-9).all()
+    assert (slope <= best + 1e-9).all()
+
+
+def test_two_rows_that_can_be_computed_in_the_head():
+    assert error(entmax(torch.tensor([[[-2.0, 0, 0.5]]]), 2), torch.tensor([[[0, 0.25, 0.75]]])) < 1e-12
+    halves = entmax(torch.tensor([[[0.0, 0, -9]]]), 1.5)
+    assert error(halves, torch.tensor([[[0.5, 0.5, 0]]])) < 1e-12
+    assert halves[0, 0, 2] == 0
+
+
+@pytest.mark.parametrize("alpha", ALPHAS[1:])
+def test_slopes_in_scores_and_alpha_are_those_of_finite_differences(alpha):
+    scores = torch.randn(2, 3, 4, 5, requires_grad=True)
+    each = torch.full((3,), alpha - (alpha == 2) * 1e-3, requires_grad=True)
+    assert torch.autograd.gradcheck(entmax, (scores, each), eps=1e-7, atol=1e-5)
+
+
+def test_a_larger_alpha_gives_fewer_weights():
+    torch.manual_seed(0)
+    scores = 2 * torch.randn(2000, 1, 1, 7)
+    shares = [(entmax(scores, alpha) > 0).double().mean().item() for alpha in (1, 1.25, 1.5, 2)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == 1
+    assert shares[2] == pytest.approx(0.38, abs=0.02)
+    assert shares[3] == pytest.approx(0.25, abs=0.02)
+
+
+# ---- the traps
+
+
+def test_alpha_one_is_softmax_although_the_library_gives_equal_weights():
+    scores = torch.randn(2, 3, 4, 5)
+    assert torch.equal(entmax(scores, 1), scores.softmax(-1))
+    assert torch.equal(entmax_bisect(scores, 1.0), torch.full_like(scores, 1 / 5))
+    assert error(entmax(scores, 1.002), scores.softmax(-1)) < 2e-3
+
+
+def test_heads_of_different_kinds_do_not_disturb_each_other():
+    scores = torch.randn(2, 4, 4, 5, requires_grad=True)
+    alphas = torch.tensor(ALPHAS, requires_grad=True)
+    found = entmax(scores, alphas)
+    for h, alpha in enumerate(ALPHAS):
+        assert error(found[:, h : h + 1], entmax(scores[:, h : h + 1], alpha)) < LIMIT
+    found.square().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert alphas.grad.isfinite().all()
+    assert alphas.grad[0] == 0
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_rows_of_minus_infinity_give_zeros_and_no_nan(alpha):
+    scores = torch.randn(2, 3, 4, 5)
+    scores[:, :, 0] = -torch.inf
+    scores[:, :, 1, 2:] = -torch.inf
+    scores, each = scores.requires_grad_(), torch.full((3,), alpha, requires_grad=True)
+    weights = entmax(scores, each)
+    assert weights[:, :, 0].abs().max() == weights[:, :, 1, 2:].abs().max() == 0
+    assert error(weights[:, :, 1, :2], entmax(scores[:, :, 1:2, :2], alpha)[:, :, 0]) < LIMIT
+    weights.square().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert alpha == 1 or each.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_computed_in_float32(dtype):
+    scores = (3 * torch.randn(2, 1, 4, 50)).to(dtype)
+    found, right = entmax(scores, 1.05), entmax(scores.double(), 1.05)
+    assert found.dtype == dtype
+    assert error(found.double(), right) < torch.finfo(dtype).eps
+    half = entmax_bisect(scores, 1.05)
+    assert error(half.double(), right) > 2 * error(found.double(), right)  # the library, with the same numbers
+
+
+def test_close_to_one_slopes_are_those_of_the_numbers_not_of_their_rounding():
+    scores = 2 * torch.randn(200, 1, 1, 8)
+    for alpha in (1.0011, 1.01, 1.1):
+        slopes = []
+        for dtype in (torch.float64, torch.float32):
+            each = torch.tensor([alpha], dtype=dtype, requires_grad=True)
+            (entmax(scores.to(dtype), each)[..., 0]).sum().backward()
+            slopes.append(each.grad.double())
+        assert error(slopes[1], slopes[0]) < 0.1
+
+
+# ---- the layer
+
+
+def test_a_layer_with_alpha_one_is_plain_attention_on_its_fused_kernel():
+    plain = mha.MultiHeadAttention(12, 3, kdim=5, vdim=7, bias="qvo")
+    layer = mha.SparseAttention.from_plain(plain)
+    x, key, value = torch.randn(2, 4, 12), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
+    assert torch.equal(layer(x, key, value), plain(x, key, value))
+    assert layer.cost(2, 4, 3) == plain.cost(2, 4, 3)
+    assert layer.alpha.tolist() == [1, 1, 1]
+    nearly = mha.SparseAttention.from_plain(plain, 1.01, learned=True)
+    assert 0 < error(nearly(x, key, value), plain(x, key, value)) < 1e-2
+
+
+def test_alpha_is_learned_in_each_head_and_stays_between_softmax_and_sparsemax():
+    torch.manual_seed(0)
+    layer, x = mha.SparseAttention(8, 2).train(), 3 * torch.randn(4, 6, 8)
+    assert error(layer.alpha, torch.full((2,), 1.5)) < 1e-12
+
+    def spread(model, _step):  # the first head is rewarded for large weights, the second for small ones
+        with mha.watch(model, "weights", detach=False) as seen:
+            model(x)
+        largest = seen.weights.amax(-1).mean((0, 2))
+        return largest[1] - largest[0]
+
+    optimizer = torch.optim.Adam([layer.raw_alpha], lr=0.3)
+    mha.train(layer, spread, 60, optimizer=optimizer)
+    assert layer.alpha[0] > 1.95
+    assert layer.alpha[1] < 1.05
+    assert ((layer.alpha > 1) & (layer.alpha < 2)).all()
+
+
+def test_a_smaller_layer_keeps_the_alpha_of_each_head():
+    layer = mha.SparseAttention(12, 4, alpha=ALPHAS, learned=False)
+    assert layer.take([3, 1]).alpha.tolist() == [1.1, 2.0]
+    learned = mha.SparseAttention(12, 3, alpha=[1.2, 1.4, 1.8]).take(iter([2, 0]))
+    assert error(learned.alpha, torch.tensor([1.2, 1.8])) < LIMIT
+    assert isinstance(learned.raw_alpha, nn.Parameter)
+
+
+def test_a_fixed_alpha_is_saved_and_no_weight():
+    layer = mha.SparseAttention(6, 2, alpha=2, learned=False)
+    assert "raw_alpha" not in dict(layer.named_parameters())
+    assert layer.state_dict()["fixed_alpha"].tolist() == [2, 2]
+    assert "fixed_alpha" not in mha.SparseAttention(6, 2).state_dict()
+
+
+def test_what_the_search_for_thresholds_costs_is_counted():
+    layer, plain = mha.SparseAttention(6, 2), mha.MultiHeadAttention(6, 2)
+    cost, stored = layer.cost(3, 5, 7), plain.cost(3, 5, 7, stored=True)
+    assert cost.flops == stored.flops
+    assert cost.moved - stored.moved == cost.parts["thresholds"].moved == 7 * 60 * 8 * 3 * 2 * 5 * 7
+    assert cost.parameters == stored.parameters + 2
+
+
+def test_nothing_leaks_from_the_future():
+    found = mha.leaks(mha.SparseAttention(8, 2, alpha=[1.05, 1.95]), is_causal=True, cache=mha.KeyValueCache)
+    assert not found, found
+
+
+# ---- several improvements at once, from the hooks of the core
+
+
+class Together(mha.GroupedAttention):
+    """Shared keys, sparse weights, a gate on each head, a cache: one short forward."""
+
+    def forward(self, query, key=None, value=None, mask=None, *, is_causal=False, cache=None):
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        heads = self.attend(q, k, v, mask, is_causal=is_causal, normalize=lambda s: entmax(s, self.alpha))
+        return self.merge(heads * self.gate()[:, None, None])
+
+
+def together():
+    layer = Together(8, 4, 2)
+    layer.alpha, layer.gate = nn.Parameter(torch.tensor([1.0, 1.2, 1.5, 1.9])), mha.HardConcrete(4, log_a=0.5)
+    return layer.eval()
+
+
+def test_shared_keys_sparse_weights_gates_and_a_cache_combine():
+    layer, x = together(), 3 * torch.randn(2, 6, 8)
+    q, k, v = layer.project(x)
+    k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+    scores = (q @ k.mT / 2**0.5).masked_fill(~mha.causal_mask(6), -torch.inf)
+    weights = torch.tensor(
+        [[[row_by_hand(r, a) for r in head] for head, a in zip(text, layer.alpha.tolist(), strict=True)]
+         for text in scores.tolist()]
+    )  # fmt: skip
+    right = layer.W_o(((weights @ v) * layer.gate()[:, None, None]).transpose(1, 2).flatten(2))
+    assert error(layer(x, is_causal=True), right) < 1e-10
+    with torch.no_grad():
+        cache = mha.KeyValueCache(6)
+        steps = torch.cat([layer(part, is_causal=True, cache=cache) for part in x.split((3, 1, 2), 1)], 1)
+    assert error(steps, right) < 1e-10
+    layer(x, is_causal=True).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    assert (layer.alpha.grad[1:] != 0).all()
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize("alpha", [0.9, 2.1, [1.5, 3], float("nan")])
+def test_an_alpha_that_is_none_is_refused(reader, alpha):
+    for learned in (True, False):
+        with pytest.raises(ValueError, match=r"alpha = .*between 1 \(softmax\) and 2 \(sparsemax\)"):
+            mha.SparseAttention(4, 2, alpha=alpha, learned=learned)
+    with pytest.raises(ValueError, match=r"alpha = .*between 1 \(softmax\) and 2 \(sparsemax\)"):
+        entmax(torch.randn(1, 2, 3, 3), alpha)
+
+
+def test_alphas_for_another_number_of_heads_are_refused(reader):
+    with pytest.raises(ValueError, match=r"alpha has shape \(3,\), but there are 2 heads: give one number, or one for"):
+        mha.SparseAttention(4, 2, alpha=[1.2, 1.5, 1.8])
+    with pytest.raises(ValueError, match=r"alpha has shape \(1, 2\), but there are 2 heads"):
+        entmax(torch.randn(1, 2, 3, 3), torch.full((1, 2), 1.5))
+
+
+def test_a_learned_alpha_does_not_start_where_it_cannot_leave(reader):
+    for alpha in (1, 2, [1.5, 2]):
+        with pytest.raises(ValueError, match=r"learned one never leaves 1 or 2; start between, or say learned=False"):
+            mha.SparseAttention(4, 2, alpha=alpha)
