@@ -24,7 +24,7 @@ class KeyValueCache:
     Texts of different lengths go into one batch with the filling in *front*, so that the newest words of all stand
     side by side: ``KeyValueCache(filling=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
 
-    Shapes: keys (b, h, n, d) and values (b, h, n, c), where n grows with each call up to ``capacity``; filling (b,).
+    Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
     Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
         sequence, or where gradients are asked for.
     Taught in: chapters 03 and 12.
@@ -66,8 +66,8 @@ class KeyValueCache:
         return self.append(*fresh())
 
     def append(
-        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n c"]
-    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b h t c"]]:
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store the new keys and values and return all of them, oldest first."""
         end = self.length + k.shape[2]
         if k.requires_grad or v.requires_grad:
