@@ -15,8 +15,15 @@ _HOME = {
     "split_heads": "core",
     "Heads": "attention",
     "MultiHeadAttention": "attention",
+    "MergedAttention": "merged",
+    "MergedCache": "merged",
+    "MergedDecoderLayer": "deepening",
+    "shrink_starts": "deepening",
     "SelfAttention": "attention",
     "SparseAttention": "sparse",
+    "TalkingAttention": "talking",
+    "ComposableAttention": "composable",
+    "ComposedCache": "composable",
     "align_heads": "alignment",
     "spread_heads": "parallel",
     "Cost": "cost",
@@ -29,6 +36,11 @@ _HOME = {
     "EncoderDecoder": "encoder_decoder",
     "EncoderLayer": "transformer",
     "FeedForward": "blocks",
+    "CollaborativeAttention": "collaborative",
+    "collaborate": "compress",
+    "OverlappingAttention": "overlapping",
+    "overlap_heads": "widening",
+    "overlap_schedule": "widening",
     "GroupedAttention": "grouped",
     "KeyValueCache": "cache",
     "LanguageModel": "models",
@@ -59,10 +71,10 @@ _HOME = {
     "smooth": "training",
 }
 _MODULES = (
-    "alignment", "attention", "blocks", "cache", "check", "circuits", "core", "cost", "decoding", "detect",
-    "encoder_decoder", "gates", "grouped", "headview", "importance", "interop", "kinds", "masks", "models", "null",
-    "parallel", "plot", "positions", "prune", "python_names", "quiz", "reference", "relative", "similarity", "sparse",
-    "targets", "tasks", "tiled", "transformer",
+    "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
+    "decoding", "deepening", "detect", "encoder_decoder", "gates", "grouped", "headview", "importance", "interop",
+    "kinds", "masks", "merged", "models", "null", "parallel", "plot", "positions", "prune", "python_names", "quiz",
+    "reference", "relative", "similarity", "sparse", "talking", "targets", "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -28,6 +28,10 @@ class Entry:
     dropout: bool = False  # differs between training and evaluation
     ordered: bool = False  # has positions of its own: the order of the words matters to it
     softmax: bool = True  # its weights are the softmax of its scores
+    apart: bool = True  # its heads work alone: some of them can be taken out
+    composes: bool = False  # words say how heads are mixed, so that even the bias of a key matters
+    whole: tuple[str, ...] = ()  # the projections that all heads share: they stay whole when heads are taken out
+    keeps: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
@@ -55,6 +59,25 @@ def fixed():
     return mha.SparseAttention(8, 4, alpha=[1, 1.2, 1.5, 2], learned=False, positions=rotary())
 
 
+def stirred(layer):
+    """Shake what mixes the heads, so that it matters."""
+    with torch.no_grad():
+        for name, weight in layer.named_parameters():
+            weight += 0 if name.startswith("W_") else 0.3 * torch.randn_like(weight)
+    return layer
+
+
+def composed(**settings):
+    return stirred(mha.ComposableAttention(6, 3, **settings))
+
+
+MIXES = {"softmax": False, "apart": False}
+TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
+COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
+
+READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
+SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
+
 LAYERS = [
     Entry("one head", lambda: mha.SelfAttention(5, 3, 7), 5, caches=False),
     Entry("one head, biases", lambda: mha.SelfAttention(5, bias=True), 5, caches=False),
@@ -70,8 +93,26 @@ LAYERS = [
     Entry("sloped heads", lambda: mha.MultiHeadAttention(6, 3, positions=sloped()), 6, crosses=False, ordered=True),
     Entry("rotary, shared", lambda: mha.GroupedAttention(8, 4, 2, positions=rotary()), 8, crosses=False, ordered=True),
     Entry("a single wide head", lambda: mha.MultiHeadAttention(5, 1), 5),
+    Entry("heads in a shared space", lambda: mha.CollaborativeAttention(6, 3, 5), 6, **SHARE),
+    Entry("side by side", lambda: mha.CollaborativeAttention(6, 3, fusion="concatenate", bias=False), 6, **SHARE),
+    Entry(
+        "shared over another width",
+        lambda: mha.CollaborativeAttention(6, 2, 7, kdim=4, vdim=7),
+        6,
+        alone=False,
+        **SHARE,
+    ),
+    Entry("overlapping heads", lambda: mha.OverlappingAttention(6, 2, 2), 6, apart=False),
+    Entry("overlapping, dropout", lambda: mha.OverlappingAttention(6, 3, 1, dropout=0.4), 6, dropout=True, apart=False),
     Entry("sparse heads", lambda: mha.SparseAttention(6, 3), 6, softmax=False, own=("raw_alpha",)),
     Entry("sparse heads of four kinds", fixed, 8, softmax=False, own=("fixed_alpha",), crosses=False, ordered=True),
+    Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, keeps=True),
+    Entry("merged heads without the average", lambda: mha.MergedAttention(6, 2, average=False), 6, **READS),
+    Entry("heads that talk", lambda: stirred(mha.TalkingAttention(6, 3)), 6, **TALKS),
+    Entry("composed heads", composed, 6, **COMPOSES),
+    Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
+    Entry("composed over another width", lambda: composed(kdim=4, vdim=7), 6, alone=False, **COMPOSES),
+    Entry("composed, sloped", lambda: composed(positions=sloped()), 6, crosses=False, ordered=True, **COMPOSES),
 ]
 
 

@@ -264,6 +264,8 @@ def test_every_layer_makes_a_cache_or_says_why_not():
     for entry in LAYERS:
         if entry.caches:
             assert isinstance(entry.build().new_cache(3), mha.KeyValueCache)
+        elif entry.keeps:
+            assert entry.build().new_cache(3).length == 0
         else:
             with pytest.raises(ValueError, match="keeps no keys and values"):
                 entry.build().new_cache(3)
