@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mha._count import Cost, Part, count_attention
 from mha._plain import settings
 from mha._slicing import _channels, _cut
-from mha._taps import Tap
+from mha._taps import Tap, followed_by
 from mha.attention import Heads
 from mha.cache import KeyValueCache, MemoryCache
 
@@ -104,7 +104,7 @@ class CollaborativeAttention(Heads):
         k, content = k.split([self.d_shared, k.shape[-1] - self.d_shared], -1)
         scale = 1 / math.sqrt(self.d_head)
         if content.shape[-1]:
-            how["edit_scores"] = lambda scores: scores + scale * content.permute(0, 3, 1, 2)
+            how = followed_by(how, "edit_scores", lambda scores: scores + scale * content.permute(0, 3, 1, 2))
         return super().attend(q, k.expand(-1, self.heads, -1, -1), v, mask, scale=scale, explicit=True, **how)
 
     @torch.no_grad()

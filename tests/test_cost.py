@@ -108,10 +108,13 @@ def test_bytes_moved_are_those_of_the_tensors_that_pass(entry):
                 )
             )
     y = layer(query, key, value) if entry.crosses else layer(query)
-    q, k, v = (getattr(layer, name)(x) for name, x in (("W_q", query), ("W_k", key), ("W_v", value)))
+    if hasattr(layer, "project"):
+        q, k, v = layer.project(query, key, value) if entry.crosses else layer.project(query)
+    else:
+        q, k, v = (getattr(layer, name)(x) for name, x in (("W_q", query), ("W_k", key), ("W_v", value)))
     cost = layer.cost(*query.shape[:2], key.shape[1])
     assert {name: part.moved for name, part in cost.parts.items() if name in seen} == seen
-    heads = y.nbytes if not hasattr(layer, "W_o") else q.nbytes
+    heads = y.nbytes if not hasattr(layer, "W_o") else layer.W_o.in_features * query.shape[:2].numel() * y.itemsize
     if layer.cost(1, 1) != layer.cost(1, 1, stored=True):  # no edit: weights are never written down
         assert cost.parts["scores"].moved == q.nbytes + k.nbytes
         assert cost.parts["read"].moved == v.nbytes + heads
