@@ -1,7 +1,11 @@
 """Every exercise accepts its solution, rejects each known mistake by its name, and survives any answer."""
 
+import contextlib
+import dataclasses
 import importlib
+import json
 import pkgutil
+import random
 import sys
 
 import numpy as np
@@ -285,6 +289,141 @@ def test_small_differences_are_forgiven_and_larger_ones_are_not():
 
 def test_a_difference_on_a_later_case_is_found():
     assert not judge(DOUBLE, lambda x: 3.0)[0]
+
+
+def test_an_answer_that_never_ends_is_stopped():
+    quick = dataclasses.replace(DOUBLE, seconds=0.2)
+
+    def endless(x):
+        while True:
+            with contextlib.suppress(Exception):
+                x += 1
+
+    right, message = judge(quick, endless)
+    assert not right
+    assert message == "✗ double: [1.5] did not finish within 0.2 seconds. Is there a loop that never ends?"
+    assert judge(quick, lambda x: 2 * x)[0]
+
+
+def test_the_screen_is_not_flooded(capsys):
+    def shouting(x):
+        for _ in range(10_000):
+            print("hello")
+        return 2 * x
+
+    assert judge(DOUBLE, shouting)[0]
+    printed = capsys.readouterr().out
+    assert len(printed) < 5000
+    assert printed.endswith("(print stopped)\n")
+
+
+def test_setting_the_global_seed_is_told_and_undone():
+    def seeding(x):
+        torch.manual_seed(3)
+        np.random.seed(3)  # noqa: NPY002
+        random.seed(3)
+        torch.set_default_dtype(torch.float64)
+        return 2 * x
+
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    right, message = judge(DOUBLE, seeding)
+    assert not right
+    assert "it sets the global seed" in message
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
+    assert torch.get_default_dtype() == torch.float32
+
+
+TRIPLE = Exercise(
+    name="triple",
+    solution=lambda x: 3 * x,
+    cases=lambda: [(torch.ones(2, dtype=torch.float64),), (torch.arange(3.0, dtype=torch.float64),)],
+)
+
+
+def test_right_values_with_wrong_gradients_are_rejected():
+    assert judge(TRIPLE, lambda x: x + 2 * x)[0]
+    for wrong in (
+        lambda x: 3 * x.detach(),
+        lambda x: torch.tensor([3 * float(y) for y in x], dtype=x.dtype),
+        lambda x: torch.from_numpy(3 * x.detach().numpy()),
+    ):
+        right, message = judge(TRIPLE, wrong)
+        assert not right
+        assert "the values are right, but no gradient flows back through it" in message
+    right, message = judge(TRIPLE, lambda x: 2 * x.detach() + x)
+    assert not right
+    assert "the values are right, but not the gradients of the inputs: yours gives" in message
+
+
+def test_a_number_type_that_is_fixed_is_found():
+    right, message = judge(TRIPLE, lambda x: 3 * x.double())
+    assert not right
+    assert "in another number type the dtype is torch.float64, it should be torch.float32" in message
+    right, message = judge(TRIPLE, lambda x: x @ torch.eye(len(x), dtype=torch.float64) * 3)
+    assert not right
+    assert "raised RuntimeError" in message
+
+
+def test_a_result_may_share_memory_with_an_argument():
+    reshaped = dataclasses.replace(TRIPLE, solution=lambda x: x[None] + 0.0)
+    assert judge(reshaped, lambda x: x[None])[0]
+
+
+# ---- what is solved
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    path = tmp_path / "solved.json"
+    monkeypatch.setenv("MHA_PROGRESS", str(path))
+    return path
+
+
+def solve(exercise):
+    def my_answer(*case):
+        return exercise.solution(*case)
+
+    exercise(my_answer)
+
+
+def test_an_own_answer_is_remembered_and_a_shown_solution_is_not(record, capsys):
+    first, second = (p.values[0] for p in EXERCISES[:2])
+    first(first.solution)
+    assert not record.exists()
+    solve(first)
+    solve(second)
+    solve(first)
+    assert json.loads(record.read_text())["solved"] == sorted(p.id for p in EXERCISES[:2])
+    capsys.readouterr()
+    mha.check.progress()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("chapter 01  ●●")
+    assert lines[-1] == f"2 of {len(EXERCISES)} solved."
+
+
+def test_a_wrong_answer_is_not_remembered(record):
+    def my_answer(*_):
+        return 0.0
+
+    EXERCISES[0].values[0](my_answer)
+    assert not record.exists()
+
+
+def test_an_unreadable_record_is_kept_and_a_new_one_begun(record, capsys):
+    for text in ("{", "[]", '{"solved": 3}', "\x00"):
+        record.write_text(text)
+        mha.check.progress()
+        assert capsys.readouterr().out.endswith(f"0 of {len(EXERCISES)} solved.\n")
+        assert record.with_name("solved.json.unreadable").read_text() == text
+    solve(EXERCISES[0].values[0])
+    assert len(json.loads(record.read_text())["solved"]) == 1
+
+
+def test_a_record_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("MHA_PROGRESS", str(tmp_path / "missing" / "solved.json"))
+    solve(EXERCISES[0].values[0])
+    assert "It could not be noted in solved.json" in capsys.readouterr().out
 
 
 def test_values_are_the_same_only_if_kind_form_and_numbers_are():

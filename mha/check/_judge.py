@@ -1,13 +1,13 @@
 """Compare an answer with the solution, and a wrong answer with the mistakes people make."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
+from mha.check._again import find_later_faults
 from mha.check._compare import compare, same, show
+from mha.check._progress import solved
+from mha.check._run import SeedSetError, TimeIsUpError, call
 
 UNSOLVED = "Not solved yet."
 
@@ -17,7 +17,8 @@ class Exercise:
     """One exercise: what is right, on which inputs it is tried, and which wrong answers are known.
 
     ``cases`` makes the argument lists, smallest first. ``mistakes`` maps a diagnosis ("softmax over queries") to a
-    function that makes exactly this mistake; each must differ from the solution on some case.
+    function that makes exactly this mistake; each must differ from the solution on some case. ``seconds`` is the time
+    an answer may take for one case.
     """
 
     name: str
@@ -26,43 +27,62 @@ class Exercise:
     mistakes: dict[str, Callable] = field(default_factory=dict)
     next_step: str = ""
     tolerance: float = 1e-6
+    seconds: float = 10.0
 
     def __call__(self, answer: Callable) -> None:
-        """Check an answer and print what was found. (:func:`judge` says it as a value.)"""
-        print(judge(self, answer)[1])
+        """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
+        right, message = judge(self, answer)
+        print(message)
+        if right:
+            solved(self, answer)
 
 
 def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
     """Say whether an answer is right and, if not, what it looks like; never raises what the answer raises."""
     for case in exercise.cases():
-        right = exercise.solution(*copy.deepcopy(case))
-        given = copy.deepcopy(case)
-        try:
-            with torch.random.fork_rng():
-                result = answer(*given)
-        except (Exception, SystemExit) as error:
-            return False, f"✗ {exercise.name}: {show(case)} raised {type(error).__name__}: {error}"
-        if result is None or result is ...:
+        problem = _problem(exercise, answer, case)
+        if problem == UNSOLVED:
             return False, UNSOLVED
-        if not same(given, case, 0.0):
-            return False, f"✗ {exercise.name}: your function changes its arguments. Work on a copy."
-        problem = compare(result, right, exercise.tolerance)
         if problem:
-            return False, f"✗ {exercise.name}: {problem}\n  input: {show(case)}{_diagnose(exercise, answer)}"
+            return False, f"✗ {exercise.name}: {problem}"
+    problem = find_later_faults(exercise, answer)
+    if problem:
+        return False, f"✗ {exercise.name}: {problem}"
     return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()
+
+
+def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
+    """Say what is wrong with an answer on one case, or nothing."""
+    right, _ = call(exercise.solution, case, 60.0, shown=False)
+    try:
+        result, given = call(answer, case, exercise.seconds)
+    except TimeIsUpError:
+        return f"{show(case)} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
+    except SeedSetError as error:
+        return f"your function is judged by its result, but {error}. Take a generator of your own."
+    except (Exception, SystemExit) as error:
+        return f"{show(case)} raised {type(error).__name__}: {error}"
+    if result is None or result is ...:
+        return UNSOLVED
+    if not same(given, case, 0.0):
+        return "your function changes its arguments. Work on a copy."
+    found = compare(result, right, exercise.tolerance)
+    return f"{found}\n  input: {show(case)}{_diagnose(exercise, answer)}" if found else ""
 
 
 def _diagnose(exercise: Exercise, answer: Callable) -> str:
     """Name the known mistake that gives what this answer gives, on every case."""
     for diagnosis, mistake in exercise.mistakes.items():
-        if all(same(_try(answer, case), _try(mistake, case), exercise.tolerance) for case in exercise.cases()):
+        if all(
+            same(_try(answer, case, exercise), _try(mistake, case, exercise), exercise.tolerance)
+            for case in exercise.cases()
+        ):
             return f"\n  It looks like this: {diagnosis}."
     return ""
 
 
-def _try(function: Callable, case: tuple) -> Any:
+def _try(function: Callable, case: tuple, exercise: Exercise) -> Any:
     try:
-        with torch.random.fork_rng():
-            return function(*copy.deepcopy(case))
-    except (Exception, SystemExit) as error:
+        return call(function, case, exercise.seconds, shown=False)[0]
+    except (Exception, SystemExit, TimeIsUpError) as error:
         return type(error).__name__
