@@ -1,0 +1,91 @@
+"""Try an answer that is right once more: in another number type, and for its gradients."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mha.check._compare import compare, show
+from mha.check._run import TimeIsUpError, call
+
+COARSE = 1e-4  # what float32 may lose
+
+
+def find_later_faults(exercise: Any, answer: Callable) -> str:
+    """Say what is wrong with an answer whose values are right, or nothing.
+
+    Each case is tried in the other of float32 and float64, and the gradients of the inputs are compared, wherever
+    the solution itself has an answer there.
+    """
+    for case in exercise.cases():
+        for change, tolerance, when in ((_other_type, COARSE, ""), (None, 100 * exercise.tolerance, "the gradients")):
+            found = _fault(exercise, answer, case, change, tolerance)
+            if found:
+                return f"right on the first try, but {found}" if not when else f"the values are right, but {found}"
+    return ""
+
+
+def _fault(exercise: Any, answer: Callable, case: tuple, change: Callable | None, tolerance: float) -> str:
+    """Compare answer and solution on a changed case, or in their gradients where nothing is changed."""
+    tried = case if change is None else change(case)
+    wrap = _with_gradients if change is None else (lambda function: function)
+    try:
+        right = call(wrap(exercise.solution), tried, 60.0, shown=False)[0]
+    except Exception:  # the exercise has no such side: a list, an array, a number
+        return ""
+    if right is None:
+        return ""
+    try:
+        with warnings.catch_warnings():  # such as "converting a tensor with requires_grad to a scalar"
+            warnings.simplefilter("ignore")
+            result = call(wrap(answer), tried, exercise.seconds, shown=False)[0]
+    except (Exception, SystemExit, TimeIsUpError) as error:
+        return f"{show(tried)} raised {type(error).__name__}: {error}"
+    if change is None:
+        return _in_words(result, right, tolerance)
+    found = compare(result, right, tolerance)
+    return f"in another number type {found}\n  input: {show(tried)} ({_type(tried)})" if found else ""
+
+
+def _in_words(result: list[Tensor] | None, right: list[Tensor], tolerance: float) -> str:
+    if result is None:
+        return "no gradient flows back through it. Is there a .detach(), .item(), .data, no_grad() or NumPy in it?"
+    found = compare(result, right, tolerance)
+    return f"not the gradients of the inputs: {found}" if found else ""
+
+
+def _with_gradients(function: Callable) -> Callable:
+    """Return the gradients of a fixed weighted sum of all results, for all inputs; None where there is none."""
+
+    def gradients(*case: Any) -> list[Tensor] | None:
+        inputs = [x.requires_grad_() for x in _tensors(case) if x.is_floating_point()]
+        results = [y for y in _tensors(function(*case)) if y.requires_grad]
+        if not inputs or not results:
+            return None
+        total = sum((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum() for y in results)
+        found = torch.autograd.grad(total, inputs, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+
+    return gradients
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """List the tensors in a value, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [x for part in value for x in _tensors(part)] if isinstance(value, (list, tuple)) else []
+
+
+def _other_type(value: Any) -> Any:
+    """Turn float64 into float32 and the other way round, everywhere in a value."""
+    if isinstance(value, Tensor) and value.dtype in (torch.float32, torch.float64):
+        return value.to(torch.float32 if value.dtype == torch.float64 else torch.float64)
+    if isinstance(value, torch.nn.Module):
+        return value.float() if next(value.parameters(), torch.zeros(1)).dtype == torch.float64 else value.double()
+    return type(value)(map(_other_type, value)) if type(value) in (list, tuple) else value
+
+
+def _type(value: Any) -> str:
+    return str(next((x.dtype for x in _tensors(value) if x.is_floating_point()), "numbers")).removeprefix("torch.")
