@@ -58,7 +58,7 @@ class EncoderLayer(nn.Module):
     def new_cache(self, capacity: int = 1024, **how) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
-        return KeyValueCache(capacity, **how)
+        return self.attention.new_cache(capacity, **how)
 
 
 class DecoderLayer(nn.Module):
@@ -115,4 +115,4 @@ class DecoderLayer(nn.Module):
     def new_cache(self, capacity: int = 1024, **how) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)
-        return DecoderCache(KeyValueCache(capacity, **how), MemoryCache())
+        return DecoderCache(self.self_attention.new_cache(capacity, **how), MemoryCache())

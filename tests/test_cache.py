@@ -20,7 +20,7 @@ def chunkings(draw, longest=8):
 
 def feed(layer, x, chunks, masks=None, **how):
     """Hand over the chunks one after the other and put the outputs together."""
-    cache = mha.KeyValueCache(x.shape[1])
+    cache = layer.new_cache(x.shape[1])
     ends, outputs = 0, []
     for chunk in x.split(chunks, 1):
         ends += chunk.shape[1]
