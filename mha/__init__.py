@@ -15,6 +15,9 @@ _HOME = {
     "split_heads": "core",
     "Heads": "attention",
     "MultiHeadAttention": "attention",
+    "FeedbackAttention": "feedback",
+    "FeedbackLayer": "stepping",
+    "FeedbackStack": "stepping",
     "MergedAttention": "merged",
     "MergedCache": "merged",
     "MergedDecoderLayer": "deepening",
@@ -72,9 +75,10 @@ _HOME = {
 }
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
-    "decoding", "deepening", "detect", "encoder_decoder", "gates", "grouped", "headview", "importance", "interop",
-    "kinds", "masks", "merged", "models", "null", "parallel", "plot", "positions", "prune", "python_names", "quiz",
-    "reference", "relative", "similarity", "sparse", "talking", "targets", "tasks", "tiled", "transformer",
+    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "headview", "importance",
+    "interop", "kinds", "masks", "merged", "models", "null", "parallel", "plot", "positions", "prune", "python_names",
+    "quiz", "reference", "relative", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "tiled",
+    "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -76,6 +76,7 @@ TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
 
 READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
+FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -108,6 +109,7 @@ LAYERS = [
     Entry("sparse heads of four kinds", fixed, 8, softmax=False, own=("fixed_alpha",), crosses=False, ordered=True),
     Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, keeps=True),
     Entry("merged heads without the average", lambda: mha.MergedAttention(6, 2, average=False), 6, **READS),
+    Entry("feedback heads", lambda: stirred(mha.FeedbackAttention(6, 3, steps=9)), 6, alone=False, **FEEDS),
     Entry("heads that talk", lambda: stirred(mha.TalkingAttention(6, 3)), 6, **TALKS),
     Entry("composed heads", composed, 6, **COMPOSES),
     Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
