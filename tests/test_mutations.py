@@ -146,3 +146,22 @@ def test_the_message_says_what_changed(failures):
     assert "0 pictures are stored, 1 were drawn" in failures["one_picture_deleted"][0]
     for change in ("one_picture_repainted", "data_of_the_figure"):
         assert "picture 1 differs from the stored one" in failures[change][0]
+
+
+def test_a_trained_picture_may_waver_and_not_change_its_meaning(request):
+    """A curve that another processor draws a little higher passes; a curve that falls instead of rising does not."""
+
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+
+    def curve(y):
+        figure = plt.figure(figsize=(4, 3))
+        figure.add_subplot().plot(y, lw=2)
+        data = io.BytesIO()
+        figure.savefig(data, format="png")
+        plt.close(figure)
+        return [{"data": {"image/png": base64.b64encode(data.getvalue()).decode()}}]
+
+    x = np.linspace(0, 1, 50)
+    assert conftest.different_pictures(curve(x), curve(x**1.01))
+    assert not conftest.different_pictures(curve(x), curve(x**1.01), conftest.TRAINED_LIMITS)
+    assert conftest.different_pictures(curve(x), curve(1 - x), conftest.TRAINED_LIMITS)
