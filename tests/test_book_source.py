@@ -38,11 +38,16 @@ def read(page):
     return page.read_text(encoding="utf-8")
 
 
-def extension():
-    spec = importlib.util.spec_from_file_location("course_book", BOOK / "_ext" / "course_book.py")
+def script(path):
+    """A program that is not part of the package, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def extension():
+    return script(BOOK / "_ext" / "course_book.py")
 
 
 def rows(page, heading):
@@ -110,6 +115,27 @@ def test_the_quoted_answers_of_the_checker_are_what_it_says():
     right, message = judge(check_softmax, lambda row: [x / sum(row) for x in row])
     assert not right
     assert message in page
+
+
+def test_the_table_of_the_checkers_says_what_they_do_now():
+    page = script(ROOT / "tools" / "make_checker_table.py").page()
+    assert read(BOOK / "checkers.md") == page, "python tools/make_checker_table.py"
+    known, caught, named = map(int, re.search(r"(\d+) wrong answers: (\d+) caught, (\d+) named", page).groups())
+    assert known == caught
+    assert named >= 0.9 * known
+
+
+# ---- The questions people ask
+
+
+def test_every_question_is_answered_shortly_and_shown_somewhere():
+    asked = re.split(r"^### ", read(BOOK / "questions.md"), flags=re.MULTILINE)[1:]
+    assert len(asked) == 15
+    for text in asked:
+        answer, proof = text.split("**Where it is shown:**")
+        assert len(answer.split()) <= 160, answer.splitlines()[0]  # 150 and the question itself
+        assert "../notebooks/" in proof or "how_to_use" in proof or "<checkers>" in proof
+        assert re.search(r"\[[\w.-]+/[\w.-]+#\d+\]\(https://github.com/", proof)
 
 
 # ---- The notation

@@ -1,0 +1,88 @@
+"""Write book/checkers.md: every checker of the course, the wrong answers it comes with, and whether it names them.
+
+    python tools/make_checker_table.py
+
+A test compares the page with what the checkers do now.
+"""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+
+from mha.check import judge
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "book" / "checkers.md"
+
+HEAD = """# The checkers and the wrong answers they catch
+
+A checker that says "correct" to a wrong answer is worse than none. So every checker of this course comes with wrong
+answers: finite, of the right shape, made of the mistakes that people really make. A program hands each of them to its
+checker and writes this page (`python tools/make_checker_table.py`); a test repeats it. *Caught* means rejected. *Named*
+means that the reader is told which mistake it looks like.
+
+After the values, each checker compares the gradients of the inputs and tries a second number type, wherever the
+exercise has them. What you have solved yourself shows `mha.check.progress()`.
+"""
+
+
+def chapters():
+    """The notebook and the checkers of each chapter that is in the book."""
+    for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        module = importlib.import_module(f"mha.check.ch{path.stem[:2]}")
+        yield path, {name: value for name, value in vars(module).items() if name.startswith("check_")}
+
+
+def labels(path):
+    """For each checker the label of its exercise, read from the notebook."""
+    label, found = "", {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            label = (re.findall(r":::\{exercise\}[^\n]*\n:label: (\S+)", cell.source) or [label])[-1]
+        else:
+            found |= dict.fromkeys(re.findall(r"^(check_\w+)\(", cell.source, re.MULTILINE), label)
+    return found
+
+
+def row(exercise, label):
+    """One line of the table, and how many wrong answers there were, were caught, and were named."""
+    told = [(diagnosis, *judge(exercise, wrong)) for diagnosis, wrong in exercise.mistakes.items()]
+    caught = sum(not right for _, right, _ in told)
+    named = sum(message.endswith(f"It looks like this: {diagnosis}.") for diagnosis, _, message in told)
+    wrong = " · ".join(diagnosis.replace("|", "\\|").replace("$", "\\$") for diagnosis in exercise.mistakes)
+    name = exercise.name.replace("|", "\\|")
+    return f"| {{ref}}`{name} <{label}>` | {caught} of {len(told)} | {named} of {len(told)} | {wrong} |", (
+        len(told), caught, named,
+    )  # fmt: skip
+
+
+def page():
+    """The whole page as text."""
+    parts, totals = [], []
+    for path, checkers in chapters():
+        title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ")
+        where = labels(path)
+        rows, counts = zip(*(row(value, where[name]) for name, value in checkers.items()), strict=True)
+        totals += counts
+        parts += [
+            f"\n## {path.stem[:2]} {title}\n",
+            "| exercise | caught | named | the wrong answers |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    known, caught, named = map(sum, zip(*totals, strict=True))
+    total = f"\n**{len(totals)} checkers, {known} wrong answers: {caught} caught, {named} named.**\n"
+    return "\n".join([HEAD.rstrip(), total.rstrip(), *parts]) + "\n"
+
+
+def main():
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+    print(PAGE.read_text("utf8").split("**")[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
