@@ -79,8 +79,9 @@ def test_the_book_shows_the_outputs_that_the_tests_compare():
 
 def test_no_extension_loads_from_another_host():
     assert "sphinx_thebe" not in CONFIG["sphinx"]["config"]["extensions"]
-    (package,) = json.loads(read(ROOT / "package.json"))["dependencies"].items()
-    assert re.fullmatch(r"mathjax 3\.\d+\.\d+", " ".join(package)), "one package, one exact version"
+    packages = json.loads(read(ROOT / "package.json"))["dependencies"]
+    assert set(packages) == {"mathjax", "@micropython/micropython-webassembly-pyscript"}
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in packages.values()), "exact versions"
 
 
 @pytest.mark.parametrize("name", ["logo.svg", "favicon.svg"])
@@ -231,6 +232,21 @@ def test_repeated_ids_and_the_icon_script_are_taken_out_and_nothing_else():
     )
 
 
+def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
+    course_book = extension()
+    (tmp_path / "notebooks").mkdir()
+    page = tmp_path / "notebooks" / "a.html"
+    for body, runs, loaded in (
+        ('<div class="cell tag_try-it docutils">', True, 1),
+        ('<div class="cell tag_try-it docutils">', False, 0),
+        ('<div class="cell docutils">try-it</div>', True, 0),
+    ):
+        page.write_text(f"<html><head></head><body>{body}</body></html>", encoding="utf-8")
+        for _ in range(2):  # a second build leaves it as it is
+            course_book.tidy_all(tmp_path, runs=runs)
+        assert page.read_text("utf8").count('<script defer src="../_static/tryit.js"></script></head>') == loaded
+
+
 @pytest.fixture
 def app(tmp_path):
     out = tmp_path / "out"
@@ -247,6 +263,22 @@ def test_without_npm_the_address_of_mathjax_stays_and_one_line_says_so(app, monk
     assert app.config.mathjax_path == "elsewhere.js"
     assert len(said) == 1
     assert "npm install" in said[0]
+    course_book.finish(app, None)
+    assert "pages show Python and do not run it" in said[1]
+
+
+def test_installed_micropython_is_copied_into_the_book(app):
+    course_book = extension()
+    package = app.srcdir / "node_modules" / "@micropython" / "micropython-webassembly-pyscript"
+    package.mkdir(parents=True)
+    for name in ("micropython.mjs", "micropython.wasm", "README.md", "package.json"):
+        (package / name).write_text(name)
+    (app.srcdir / "mha").mkdir()
+    (app.srcdir / "mha" / "reference.py").write_text("import math")
+    course_book.finish(app, None)
+    copied = app.outdir / "_static" / "vendor" / "micropython"
+    assert (copied / "reference.py").read_text() == "import math"
+    assert "MIT" in (copied / "LICENSE").read_text()
 
 
 def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):

@@ -1,7 +1,8 @@
-"""Small repairs of the built pages: formulas without another host, lighter pages, a real first page.
+"""Small repairs of the built pages: formulas without another host, Python in the page, lighter pages, a first page.
 
 Formulas are drawn by MathJax. Where npm has installed it (package.json), it is copied into the book, and no page asks
-another host for anything. Without it the pages load it from Sphinx's usual address.
+another host for anything. Without it the pages load it from Sphinx's usual address. Cells tagged `try-it` run in the
+page by MicroPython, which npm installs too.
 """
 
 import html
@@ -17,6 +18,10 @@ MATHJAX = Path("node_modules", "mathjax")
 IN_THE_BOOK = "vendor/mathjax"
 SCRIPT = "tex-chtml.js"
 NEEDED = (SCRIPT, "input/tex/extensions", "output/chtml/fonts/woff-v2")  # a page loads the last two on demand
+
+MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
+RUNNABLE = re.compile(r'<div class="[^"]*\btag_try-it\b')
+RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
 
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
@@ -56,17 +61,42 @@ def copy_mathjax(app):
     shutil.copy2(source / "LICENSE", target / "LICENSE")
 
 
+def copy_micropython(app):
+    """Copy what runs Python in a page: MicroPython with its license, and the course's plain-Python functions."""
+    source, target = Path(app.srcdir) / MICROPYTHON, Path(app.outdir) / "_static" / "vendor" / "micropython"
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("micropython.mjs", "micropython.wasm", "README.md", "package.json"):
+        shutil.copy2(source / name, target / name)
+    shutil.copy2(Path(app.srcdir) / "mha" / "reference.py", target / "reference.py")
+    (target / "LICENSE").write_text(
+        "MIT License. Copyright (c) Damien P. George and others, micropython.org\n", "utf-8"
+    )
+
+
+def can_run_python(app):
+    """Whether Python can run in the pages; if not, they show the same cells without an editor."""
+    return (Path(app.srcdir) / MICROPYTHON / "micropython.wasm").is_file()
+
+
 def tidy(page):
     """Take out of one page what is repeated or not needed."""
     return REPEATED_IDS.sub("", ICONS.sub("", page))
 
 
-def tidy_all(folder):
-    """Tidy all pages and remove the theme's icon script itself."""
+def with_runner(page, up):
+    """Load the script that runs cells, on the pages that have some; `up` leads from the page to the root."""
+    return page.replace("</head>", RUNNER.format(up=up), 1) if RUNNABLE.search(page) else page
+
+
+def tidy_all(folder, *, runs=False):
+    """Tidy all pages, let those with cells to try run them, and remove the theme's icon script itself."""
     for path in folder.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
-        if tidy(page) != page:
-            path.write_text(tidy(page), encoding="utf-8")
+        new = tidy(page)
+        if runs and "tryit.js" not in new:
+            new = with_runner(new, "../" * (len(path.relative_to(folder).parts) - 1))
+        if new != page:
+            path.write_text(new, encoding="utf-8")
     for script in (folder / "_static" / "scripts").glob("fontawesome.js*"):
         script.unlink()
 
@@ -90,7 +120,11 @@ def finish(app, exception):
     if exception is None and app.builder.format == "html":
         if app.config.mathjax_path.startswith(IN_THE_BOOK):
             copy_mathjax(app)
-        tidy_all(Path(app.outdir))
+        if can_run_python(app):
+            copy_micropython(app)
+        else:
+            logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
+        tidy_all(Path(app.outdir), runs=can_run_python(app))
         write_first_page(app)
 
 

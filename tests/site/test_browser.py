@@ -108,6 +108,45 @@ def test_hints_and_solutions_are_folded_and_open_on_a_click(open_page, page):
     answer.wait_for(state="visible", timeout=5_000)
 
 
+RUNNABLE = [page for page in CHAPTERS if 'src="../_static/tryit.js"' in (SITE / page).read_text(encoding="utf-8")]
+
+
+def run_in_page(tab, code=None):
+    """Open the editor of a page, change the code, run it by keyboard; gives what it printed."""
+    if not tab.locator("details.tryit textarea").is_visible():
+        tab.locator("details.tryit summary").click()
+    area, output = tab.locator("details.tryit textarea"), tab.locator("pre.tryit-output")
+    if code is not None:
+        area.fill(code)
+    area.press("Control+Enter")
+    tab.wait_for_selector("pre.tryit-output:not([data-state=running])", timeout=15_000)
+    return output.text_content()
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_python_runs_in_the_page_and_prints_what_is_stored(open_page, page):
+    tab, problems = open_page(page, "phone")
+    stored = tab.locator("div.cell.tag_try-it > div.cell_output").text_content()
+    assert run_in_page(tab).strip() == stored.strip()
+    assert problems == []
+    assert tab.evaluate(WIDER) <= 0
+
+
+@pytest.mark.parametrize("page", RUNNABLE[:1])
+def test_what_goes_wrong_in_the_page_is_said_there(open_page, page):
+    tab, problems = open_page(page)
+    assert "NameError" in run_in_page(tab, "print(nobody)")
+    assert run_in_page(tab, "x = 1") == "(nothing was printed)"
+    assert run_in_page(tab, "print('one')\nprint('two')") == "one\ntwo\n"
+    flood = run_in_page(tab, "for i in range(100000):\n    print('hello', i)")
+    assert flood.endswith("(more is printed than can be shown)\n")
+    assert len(flood) < 25_000
+    assert "stopped after 10 seconds" in run_in_page(tab, "while True:\n    pass")
+    tab.get_by_role("button", name="Reset").click()
+    assert "bank reads" in run_in_page(tab)
+    assert problems == []
+
+
 def test_the_search_finds_a_word_of_the_first_page(open_page):
     tab, problems = open_page("search.html?q=softmax")
     tab.wait_for_selector("#search-results li a", timeout=20_000)
