@@ -247,6 +247,22 @@ def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
         assert page.read_text("utf8").count('<script defer src="../_static/tryit.js"></script></head>') == loaded
 
 
+def test_the_map_lists_every_chapter_with_its_minutes_and_needs():
+    table = extension().course_map(ROOT / "notebooks").splitlines()[2:]
+    assert len(table) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    for line in table:
+        assert re.fullmatch(r"\| \d\d \[.+\?\]\(\.\./notebooks/\S+\.ipynb\) \| \d+ \| .+[^.] ?\.? \|", line), line
+        for link in re.findall(r"\]\(([^)]+)\)", line):
+            assert (BOOK / link).is_file()
+
+
+def test_a_page_gets_the_quiz_it_asks_for():
+    source = ["before\n\n<!-- quiz 00 -->\n\nafter <!-- quiz -->"]
+    extension().fill_in(SimpleNamespace(srcdir=ROOT), "book/map", source)
+    assert source[0].startswith("before\n\n```{raw} html\n<div class=")
+    assert source[0].endswith("```\n\nafter <!-- quiz -->")
+
+
 @pytest.fixture
 def app(tmp_path):
     out = tmp_path / "out"

@@ -6,6 +6,7 @@ page by MicroPython, which npm installs too.
 """
 
 import html
+import json
 import re
 import shutil
 from pathlib import Path
@@ -115,6 +116,32 @@ def describe_page(app, name, template, context, doctree):
         context["metatags"] = f'{context.get("metatags", "")}<meta name="description" content="{html.escape(text)}" />'
 
 
+def course_map(folder):
+    """A table of all chapters, from the first cell of each notebook: question, minutes, and what it needs."""
+    lines = ["| chapter | minutes | it needs |", "|---|---|---|"]
+    for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        minutes, needs = re.search(r"\*\*About (\d+) minutes\*\* · You need: (.*?)\n\n", first, re.DOTALL).groups()
+        needs = re.sub(r"\]\((\d\d_)", r"](../notebooks/\1", " ".join(needs.split()))
+        title = first.splitlines()[0].removeprefix("# ")
+        lines.append(f"| {path.stem[:2]} [{title}](../notebooks/{path.name}) | {minutes} | {needs} |")
+    return "\n".join(lines)
+
+
+def quiz(match):
+    """The questions of one chapter as HTML, for a page that is no notebook."""
+    from mha.quiz import ask
+
+    return f"```{{raw}} html\n{ask(match[1])._repr_html_()}\n```"
+
+
+def fill_in(app, name, source):
+    """Write what a page asks for in a comment: the map of the course, or a quiz."""
+    if "<!-- course-map -->" in source[0]:
+        source[0] = source[0].replace("<!-- course-map -->", course_map(Path(app.srcdir) / "notebooks"))
+    source[0] = re.sub(r"<!-- quiz (\d\d) -->", quiz, source[0])
+
+
 def finish(app, exception):
     """Repair what was written, unless the build failed."""
     if exception is None and app.builder.format == "html":
@@ -130,6 +157,7 @@ def finish(app, exception):
 
 def setup(app):
     app.connect("builder-inited", choose_mathjax)
+    app.connect("source-read", fill_in)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}
