@@ -18,6 +18,7 @@ _HOME = {
     "FeedbackAttention": "feedback",
     "FeedbackLayer": "stepping",
     "FeedbackStack": "stepping",
+    "RoutedAttention": "mixture",
     "MergedAttention": "merged",
     "MergedCache": "merged",
     "MergedDecoderLayer": "deepening",
@@ -75,10 +76,10 @@ _HOME = {
 }
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
-    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "headview", "importance",
-    "interop", "kinds", "masks", "merged", "models", "null", "parallel", "plot", "positions", "prune", "python_names",
-    "quiz", "reference", "relative", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "tiled",
-    "transformer",
+    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "hard_routing", "headview",
+    "importance", "interop", "kinds", "masks", "merged", "mixture", "models", "muon", "null", "parallel", "plot", "positions",
+    "prune", "python_names", "python_text", "quiz", "reference", "relative", "routing", "similarity", "sparse", "stepping", "talking",
+    "targets", "tasks", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -30,6 +30,7 @@ class Entry:
     softmax: bool = True  # its weights are the softmax of its scores
     apart: bool = True  # its heads work alone: some of them can be taken out
     composes: bool = False  # words say how heads are mixed, so that even the bias of a key matters
+    routes: bool = False  # a query says how much its heads count, even where it sees a single key
     whole: tuple[str, ...] = ()  # the projections that all heads share: they stay whole when heads are taken out
     keeps: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
@@ -71,12 +72,17 @@ def composed(**settings):
     return stirred(mha.ComposableAttention(6, 3, **settings))
 
 
+def routed(gates, **settings):
+    return mha.RoutedAttention(8, 4, 0, 2, gates=gates, **settings)
+
+
 MIXES = {"softmax": False, "apart": False}
 TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
 
 READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
+ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -110,6 +116,9 @@ LAYERS = [
     Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, keeps=True),
     Entry("merged heads without the average", lambda: mha.MergedAttention(6, 2, average=False), 6, **READS),
     Entry("feedback heads", lambda: stirred(mha.FeedbackAttention(6, 3, steps=9)), 6, alone=False, **FEEDS),
+    Entry("routed heads", lambda: mha.RoutedAttention(10, 5, 2, 2), 10, **ROUTES),
+    Entry("routed as in the paper", lambda: routed("paper", dropout=0.4), 8, dropout=True, **ROUTES),
+    Entry("routed by length", lambda: routed("norms", positions=rotary()), 8, crosses=False, ordered=True, **ROUTES),
     Entry("heads that talk", lambda: stirred(mha.TalkingAttention(6, 3)), 6, **TALKS),
     Entry("composed heads", composed, 6, **COMPOSES),
     Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
