@@ -10,7 +10,7 @@ STYLE = (
     ".mha-quiz{counter-reset:q;max-width:46em}"
     ".mha-quiz section{counter-increment:q;margin:0 0 1.4em}"
     '.mha-quiz section>p{margin:0 0 .4em}.mha-quiz section>p::before{content:counter(q) ". ";font-weight:600}'
-    ".mha-quiz details{margin:.25em 0;padding:0 .7em;border:1px solid;border-radius:.35em;"
+    ".mha-quiz details{margin:.25em 0;padding:0 .7em 0 1.7em;border:1px solid;border-radius:.35em;"
     "border-color:color-mix(in srgb,currentColor 25%,transparent)}"
     ".mha-quiz summary{cursor:pointer;padding:.4em 0;list-style-position:outside}"
     ".mha-quiz details p{margin:.1em 0 .6em}"
