@@ -1,12 +1,13 @@
 """Print the benchmark tables; with ``--write`` also put them into ``benchmarks/README.md``.
 
-python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [--write]
+python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [composing] [composing-memory] [--write]
 """
 
 import re
 import sys
 from pathlib import Path
 
+import composable
 import decode
 import layers
 from timing import machine
@@ -18,6 +19,8 @@ TABLES = {
     "predicted": decode.predicted,
     "cached": decode.cached,
     "sharing": decode.sharing,
+    "composing": composable.composing,
+    "composing-memory": composable.composing_memory,
 }
 
 

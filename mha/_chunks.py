@@ -31,6 +31,7 @@ def attend_in_chunks(
     """
     b, h, i, j = *q.shape[:3], k.shape[2]
     read, q = q.new_empty(b, i, h, v.shape[-1]), q / math.sqrt(q.shape[-1])
+    k, v = (k.mT.contiguous().mT, v.contiguous()) if i > CHUNK else (k, v)  # a copy pays where many chunks read it
     rooms = [q.new_empty(min(CHUNK, i) * j * wide) for wide in (h, h, *[1] * (before[1].shape[1] // 2))]
     mask = mask if mask is None else (mask if mask.ndim == 4 else mask[None, None]).expand(b, -1, i, j)
     for n, start in ((n, start) for n in range(b) for start in range(0, i, CHUNK)):
@@ -67,11 +68,13 @@ def _compose(x: Tensor, y: Tensor, sums: list[Tensor], matrices: Tensor, pieces:
     collect, spread, gate = unpack(pieces, 0)
     torch.bmm(matrices, x, out=y)
     y.addcmul_(x, gate[0])
-    for r, collected in enumerate(sums):
-        torch.mul(x[:, 0], collect[r, 0], out=collected)
-        for h in range(1, x.shape[1]):
-            collected.addcmul_(x[:, h], collect[r, h])
-        y.addcmul_(collected[:, None], spread[r])
+    heads = x.unbind(1)
+    for collected, weights, back in zip(sums, collect, spread, strict=True):
+        weights = weights.unbind(0)
+        torch.mul(heads[0], weights[0], out=collected)
+        for head, weight in zip(heads[1:], weights[1:], strict=True):
+            collected.addcmul_(head, weight)
+        y.addcmul_(collected[:, None], back)
 
 
 def unpack(pieces: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
