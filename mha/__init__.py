@@ -71,15 +71,16 @@ _HOME = {
     "HardConcrete": "gates",
     "head_importance": "importance",
     "pruned": "prune",
+    "MuonAndAdamW": "muon",
     "train": "training",
     "smooth": "training",
 }
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
-    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "hard_routing", "headview",
-    "importance", "interop", "kinds", "masks", "merged", "mixture", "models", "muon", "null", "parallel", "plot", "positions",
-    "prune", "python_names", "python_text", "quiz", "reference", "relative", "routing", "similarity", "sparse", "stepping", "talking",
-    "targets", "tasks", "tiled", "transformer",
+    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "hard_routing",
+    "headview", "importance", "interop", "kinds", "masks", "merged", "mixture", "models", "muon", "null",
+    "parallel", "plot", "positions", "prune", "python_names", "python_text", "quiz", "reference", "relative",
+    "routing", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "texts", "tiled", "transformer",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

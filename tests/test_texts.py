@@ -1,0 +1,150 @@
+"""Texts for reading heads: Python with the truth about names, repeats, brackets; and the optimizer that learns them."""
+
+import ast
+
+import pytest
+import torch
+
+import mha
+from mha import null, python_text, targets, texts
+from mha.muon import MuonAndAdamW
+from mha.python_names import read_program
+
+
+def random(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def code():
+    return python_text.numbered(python_text.functions(["textwrap", "copy"]), size=40)
+
+
+# ---- Python
+
+
+def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functions():
+    found = [program.words for program in python_text.functions(["copy"])]
+    names = [words[words.index("def") + 1] for words in found]
+    with open(__import__("copy").__file__, encoding="utf8") as file:
+        tree = ast.parse(file.read())
+    scopes = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef))]
+    assert sorted(names) == sorted(f.name for scope in scopes for f in scope.body if isinstance(f, ast.FunctionDef))
+
+
+def test_a_module_without_python_source_is_refused():
+    with pytest.raises(ValueError, match="math has no Python source"):
+        python_text.functions(["math"])
+    with pytest.raises(ValueError, match="no_such_module has no Python source"):
+        python_text.functions(["no_such_module"])
+
+
+def test_a_text_at_the_left_edge_does_not_break_the_reading():
+    source = "class A:\n    def f(self):\n        return '''\nleft'''\n    def g(self):\n        return 1\n"
+    assert [ast.parse(text).body[0].name for text in python_text._cut(source)] == ["g"]
+
+
+def test_rare_names_keep_one_stand_in_within_a_function():
+    source = "def f(first, second):\n    third = first\n    return first + second + third + 12345 + 'x'\n"
+    code = python_text.numbered([read_program(source)], size=1)
+    shown = [code.names[i] for i in code.words]
+    written = read_program(source).words
+    stand_ins = {name: {s for s, w in zip(shown, written, strict=True) if w == name} for name in ("second", "third")}
+    assert all(len(of) == 1 and next(iter(of)).startswith("name") for of in stand_ins.values())
+    assert stand_ins["second"] != stand_ins["third"]
+    assert shown[written.index("12345")] == "0…"
+    assert shown[written.index("'x'")] == "'…'"
+
+
+def test_every_use_of_a_name_goes_back_to_the_same_word(code):
+    words, names = python_text.pieces(code, 64, 40, generator=random())
+    assert words.shape == (64, 40)
+    assert names.shape == (64, 40, 40)
+    batch, use, place = names.nonzero(as_tuple=True)
+    assert len(batch) > 50
+    assert (place < use).all()
+    assert torch.equal(words[batch, use], words[batch, place])
+    assert names.sum(-1).max() == 1
+
+
+def test_the_truth_about_names_is_that_of_the_whole_function(code):
+    programs = python_text.functions(["textwrap", "copy"])
+    uses = torch.cat([program.names.any(1) for program in programs])
+    assert torch.equal(code.set_at >= 0, uses)
+    ends = torch.tensor([len(program.words) for program in programs]).cumsum(0)
+    use = uses.nonzero()[:, 0]
+    assert torch.equal(torch.bucketize(use, ends, right=True), torch.bucketize(code.set_at[use], ends, right=True))
+
+
+def test_other_texts_use_the_same_numbers(code):
+    other = python_text.numbered(python_text.functions(["shlex"]), like=code)
+    assert other.names == code.names
+    assert other.words.max() < len(code.names)
+
+
+# ---- made from rules
+
+
+def test_repeats_repeat_with_their_period():
+    rows = texts.repeats(50, 64, generator=random(), periods=(5, 9))
+    for row in rows:
+        assert any(torch.equal(row[p:], row[:-p]) for p in range(5, 10))
+    assert rows.max() < 64
+
+
+def test_no_fixed_offset_finds_what_follows_in_repeats():
+    rows = texts.repeats(200, 64, generator=random())
+    assert null.best_offset(targets.induction(rows))[1] < 0.3
+
+
+def test_a_mixed_batch_is_one_quarter_python(code):
+    batch = texts.mixed(code, 12, 40, generator=random())
+    assert torch.equal(batch[:3], python_text.pieces(code, 3, 40, generator=random())[0])
+    assert batch.shape == (12, 40)
+    assert all(any(torch.equal(row[p:], row[:-p]) for p in range(4, 21)) for row in batch[3:])
+
+
+def test_brackets_close_in_the_right_order():
+    rows = texts.brackets(40, 50, generator=random())
+    matched = targets.matching(rows, texts.PAIRS)
+    assert torch.equal(matched.any(-1), rows >= 3)  # every closing bracket closes one of its kind
+    assert rows.unique().tolist() == list(range(6))
+
+
+# ---- the optimizer
+
+
+def test_matrices_inside_go_to_muon_and_everything_once():
+    model = mha.LanguageModel(9, 8, 2, layers=2)
+    muon, other = MuonAndAdamW(model, model.decoder, 10).optimizers
+    inside = {id(p) for g in muon.param_groups for p in g["params"]}
+    assert inside == {id(p) for p in model.decoder.parameters() if p.ndim == 2}
+    outside = {id(p) for g in other.param_groups for p in g["params"]}
+    assert inside | outside == {id(p) for p in model.parameters()}
+    assert not inside & outside
+
+
+def test_rates_rise_stay_and_fall():
+    model = torch.nn.Linear(3, 3)
+    optimizer = MuonAndAdamW(model, model, 100, lr=0.5)
+    rates = []
+    for _ in range(100):
+        rates.append(optimizer.optimizers[0].param_groups[0]["lr"])
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    assert rates[:2] == pytest.approx([0.025, 0.05])
+    assert rates[20:50] == pytest.approx([0.5] * 30)
+    assert rates[75] == pytest.approx(0.25)
+    assert rates[99] == pytest.approx(0.01)
+
+
+def test_every_weight_learns():
+    torch.manual_seed(0)
+    model = mha.LanguageModel(9, 8, 2, layers=2)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    optimizer = MuonAndAdamW(model, model.decoder, 10)
+    model(torch.randint(9, (4, 6), generator=random())).square().mean().backward()
+    optimizer.step()
+    still = {name for name, p in model.named_parameters() if torch.equal(p, before[name])}
+    assert still == {name for name in still if name.endswith("W_k.bias")}  # a key bias never matters
