@@ -13,7 +13,6 @@ from timing import ratios, table, take_turns
 
 import mha
 from mha import core
-from mha.cost import measure_machine
 
 D_MODEL, HEADS, SHARED = 512, 8, 2
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -63,21 +62,34 @@ def step_of(layer: mha.Heads, context: int, turning: int = TURNING) -> Callable[
     return step
 
 
-def predicted(seconds: float = 3.0) -> str:
+def vector_product() -> tuple[Callable[[], None], int]:
+    """A matrix times a vector, each time another matrix that nobody has read lately, and the bytes of one matrix."""
+    x = torch.ones(4096, device=DEVICE, dtype=DTYPE)
+    rows = TURNING // 8 // (4096 * x.element_size())
+    matrices = itertools.cycle([torch.ones(rows, 4096, device=DEVICE, dtype=DTYPE) for _ in range(8)])
+
+    def read() -> None:
+        next(matrices) @ x
+        if GPU:
+            torch.cuda.synchronize()
+
+    return read, rows * 4096 * x.element_size()
+
+
+def predicted(seconds: float = 6.0) -> str:
     """Time one step at many contexts beside its prediction: fixed overhead + bytes of the cache / bandwidth."""
-    machine = measure_machine(DTYPE, DEVICE)
-    print(f"{machine.flops / 1e9:.0f} GFLOP/s in a matrix product, {machine.bandwidth / 1e9:.1f} GB/s matrix × vector")
+    read, size = vector_product()
     rows = []
     for kv_heads in (HEADS, SHARED):
         layer = layer_of(kv_heads)
-        overhead = median(take_turns({"": step_of(layer, 1)}, seconds / 4)[""])
         for context in CONTEXTS:
             moved = layer.cost(BATCH, 1, context, fresh=1).cache
-            expected = overhead + moved / machine.bandwidth
-            found = median(take_turns({"": step_of(layer, context)}, seconds)[""])
-            numbers = f"{1e3 * expected:.2f}", f"{1e3 * found:.2f}", f"{expected / found:.2f}"
+            runs = {"nothing": step_of(layer, 1), "read": read, "step": step_of(layer, context)}
+            found = {name: median(times) for name, times in take_turns(runs, seconds).items()}
+            expected = found["nothing"] + moved * found["read"] / size
+            numbers = f"{1e3 * expected:.2f}", f"{1e3 * found['step']:.2f}", f"{expected / found['step']:.2f}"
             rows.append([f"{kv_heads} of {HEADS}", str(context), f"{moved / 2**20:.1f}", *numbers])
-            print(rows[-1], flush=True)
+            print(rows[-1], f"{size / found['read'] / 1e9:.1f} GB/s", flush=True)
     return table(["key heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
 
 
