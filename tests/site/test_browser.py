@@ -29,6 +29,10 @@ BROKEN = """() => {
 }"""
 
 
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+CHECK = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
+
+
 @pytest.fixture(scope="module")  # one process can drive only one browser at a time, and other files need theirs
 def browser():
     """Chromium, driven by playwright; without it the tests of this file are skipped by name."""
@@ -90,6 +94,23 @@ def test_the_page_works(open_page, page, size):
         assert tab.evaluate(UNREADY) == [], "mathematics that was not drawn"
         assert tab.evaluate(BROKEN) == [], "mathematics with an error in it"
         assert tab.evaluate(WIDER) <= 0, "the page is wider than the window"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_everybody_can_use_the_page(open_page, page):
+    """The rules of WCAG 2.2, levels A and AA, in light and dark, with answers, hints and editors open."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm install")
+    tab, _ = open_page(page)
+    tab.evaluate(AXE.read_text(encoding="utf-8"))
+    tab.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
+    for theme in ("light", "dark"):
+        tab.emulate_media(color_scheme=theme)
+        tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
+        found = tab.evaluate(CHECK)
+        assert len(found["passes"]) > 15
+        broken = {v["id"]: [node["html"][:200] for node in v["nodes"][:3]] for v in found["violations"]}
+        assert broken == {}, theme
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
