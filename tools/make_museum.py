@@ -17,10 +17,10 @@ PAGE = ROOT / "book" / "fault_museum.md"
 
 HEAD = f"""# The fault museum
 
-Here stand {len(EXHIBITS)} faults that were made in public, most of them in well-known code. Each is made small: the broken
-lines, the test that sees the fault, and the mended lines. **Both versions pass a weak check**, usually that the shapes
-are right. That is why the faults lived so long. The tests of the course run every exhibit: the broken one must fail its
-test, the mended one must pass it.
+Here stand {len(EXHIBITS)} faults that were made in public, most of them in well-known code. Each is made small: the
+broken lines, the test that sees the fault, and the mended lines. **Both versions pass a weak check**, usually that the
+shapes are right. That is why the faults lived so long. The tests of the course run every exhibit: the broken one must
+fail its test, the mended one must pass it.
 
 The code is in `mha/museum`; `True` in a mask means "may look".
 
