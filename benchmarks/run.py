@@ -1,6 +1,6 @@
 """Print the benchmark tables; with ``--write`` also put them into ``benchmarks/README.md``.
 
-python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [composing] [composing-memory] [--write]
+python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [composing] [composing-memory] [heads] [--write]
 """
 
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import composable
 import decode
+import heads_cut
 import layers
 from timing import machine
 
@@ -21,6 +22,7 @@ TABLES = {
     "sharing": decode.sharing,
     "composing": composable.composing,
     "composing-memory": composable.composing_memory,
+    "heads": heads_cut.fewer_heads,
 }
 
 
