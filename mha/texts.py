@@ -10,7 +10,7 @@ from torch import Tensor
 from mha.python_text import Code, pieces
 
 PAIRS = {0: 3, 1: 4, 2: 5}  # which closing bracket belongs to which opening one
-BRACKETS = ("(", "[", "{", ")", "]", "}")
+BRACKETS = ("(", "[", "{", ")", "]", "}", "·")  # and a filler
 
 
 def repeats(
@@ -36,23 +36,31 @@ def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[
     return torch.cat([python, repeats(count - count // 4, n, generator=generator)])
 
 
-def brackets(count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
-    """Make brackets of three kinds that close in the right order; where some are open, half of the next ones close.
+def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 0.35) -> Int[Tensor, "b n"]:
+    """Make brackets of three kinds that close in the right order, with a share of ``filler`` words between them.
 
-    Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``).
+    Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``), 6 is the filler. Where some are open, half of the brackets
+    close. Without filler half of the pairs would stand at the same few distances.
 
+    Raises: ValueError where the filler leaves no room for brackets.
     Taught in: chapter 09.
     """
-    opens = torch.rand(count, n, generator=generator) < 0.5
-    kinds = torch.randint(3, (count, n), generator=generator)
-    rows = []
-    for opening, kind in zip(opens.tolist(), kinds.tolist(), strict=True):
-        row, waiting = [], []
-        for new, which in zip(opening, kind, strict=True):
-            if new or not waiting:
-                waiting.append(which)
-                row.append(which)
-            else:
-                row.append(PAIRS[waiting.pop()])
-        rows.append(row)
-    return torch.tensor(rows)
+    if not 0 <= filler < 1:
+        raise ValueError(f"filler = {filler}: it is a share, at least 0 and below 1")
+    fills, opens = (torch.rand(2, count, n, generator=generator) < torch.tensor([filler, 0.5])[:, None, None]).tolist()
+    kinds = torch.randint(3, (count, n), generator=generator).tolist()
+    return torch.tensor([_one(*row) for row in zip(fills, opens, kinds, strict=True)])
+
+
+def _one(fills: list[bool], opens: list[bool], kinds: list[int]) -> list[int]:
+    """Write one text, with the stack of brackets that wait."""
+    row, waiting = [], []
+    for fill, new, kind in zip(fills, opens, kinds, strict=True):
+        if fill:
+            row.append(6)
+        elif new or not waiting:
+            waiting.append(kind)
+            row.append(kind)
+        else:
+            row.append(PAIRS[waiting.pop()])
+    return row

@@ -107,8 +107,21 @@ def test_a_mixed_batch_is_one_quarter_python(code):
 def test_brackets_close_in_the_right_order():
     rows = texts.brackets(40, 50, generator=random())
     matched = targets.matching(rows, texts.PAIRS)
-    assert torch.equal(matched.any(-1), rows >= 3)  # every closing bracket closes one of its kind
-    assert rows.unique().tolist() == list(range(6))
+    assert torch.equal(matched.any(-1), (rows >= 3) & (rows < 6))  # every closing bracket closes one of its kind
+    assert rows.unique().tolist() == list(range(7)) == list(range(len(texts.BRACKETS)))
+    assert 0.3 < (rows == 6).float().mean() < 0.4
+    assert (texts.brackets(4, 50, generator=random(), filler=0.0) < 6).all()
+
+
+def test_filler_spreads_the_distances():
+    for filler, low, high in ((0.0, 0.3, 1.0), (0.35, 0.0, 0.2)):
+        rows = texts.brackets(200, 32, generator=random(), filler=filler)
+        assert low < null.best_offset(targets.still_open(rows, texts.PAIRS, nested=True))[1] < high
+
+
+def test_filler_alone_is_refused():
+    with pytest.raises(ValueError, match=r"filler = 1\.0"):
+        texts.brackets(1, 8, generator=random(), filler=1.0)
 
 
 # ---- the optimizer
