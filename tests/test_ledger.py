@@ -1,0 +1,61 @@
+"""The claims ledger: no claim is lost, no verdict stands without an executed cell, and the page is up to date."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text("utf8"))
+NUMBERS = [*map(str, range(1, 155)), "138a", "138b"]
+NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+
+
+def maker():
+    spec = importlib.util.spec_from_file_location("make_ledger", ROOT / "tools" / "make_ledger.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def deciding_cells(number):
+    """The code cells around the label of a claim: the one before it, and those after it up to the next heading."""
+    for path in NOTEBOOKS.values():
+        cells = nbformat.read(path, as_version=4).cells
+        for position, cell in enumerate(cells):
+            if cell.cell_type == "markdown" and re.search(rf"^\(claim-{number}\)=$", cell.source, re.MULTILINE):
+                before = [c for c in cells[:position] if c.cell_type == "code"][-1:]
+                headings = [p for p, c in enumerate(cells) if c.cell_type == "markdown" and c.source.startswith("## ")]
+                end = min((p for p in headings if p > position), default=len(cells))
+                after = [c for c in cells[position:end] if c.cell_type == "code"]
+                return path.stem[:2], before + after
+    return None, []
+
+
+def test_every_claim_is_there_once():
+    assert sorted(row[0] for row in ROWS) == sorted(NUMBERS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_verdict_has_a_cell_that_is_executed(row):
+    number, chapter, verdict, claim, why = row
+    assert verdict in maker().WORDS
+    assert claim.endswith(("?", "."))
+    assert why.endswith((".", "?"))
+    where, cells = deciding_cells(number)
+    if chapter in NOTEBOOKS and verdict != "open":
+        assert where == chapter, f"the label (claim-{number})= stands in {where}, the ledger says {chapter}"
+        assert any("assert " in cell.source for cell in cells), "no cell beside the label asserts anything"
+    elif where is not None:
+        assert where == chapter
+
+
+def test_what_the_notebooks_decide_is_in_the_ledger():
+    assert set(maker().labels()) <= set(NUMBERS)
+
+
+def test_the_page_says_what_the_data_say():
+    assert (ROOT / "book" / "claims_ledger.md").read_text("utf8") == maker().page(), "python tools/make_ledger.py"

@@ -1,0 +1,101 @@
+"""Write book/claims_ledger.md from book/claims.yml: every claim, its verdict, and a link to the cell that decides it.
+
+    python tools/make_ledger.py
+
+A test compares the page, and demands for every verdict a cell that is executed.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "book" / "claims.yml"
+PAGE = ROOT / "book" / "claims_ledger.md"
+WORDS = {
+    "confirmed": "confirmed",
+    "conditional": "true with a condition",
+    "corrected": "corrected",
+    "refuted": "refuted",
+    "open": "open",
+}
+
+HEAD = """# The claims ledger
+
+Tutorials, lectures and papers say many things about attention. Here are {count} of them in our own words, each with a
+verdict and with the cell that decides it. A claim is *confirmed*, *true with a condition*, *corrected* (the fact is
+right and the words are not), *refuted*, or *open*: it needs published models or it is history, and nothing here can
+decide it. The cells are executed by the tests. Where a cell of ours disagrees with a famous text, the cell wins; where
+you disagree with a cell, change it and see.
+
+{summary}
+
+**Where texts contradict each other.** Is one head self-attention ({one} and {two})? Do more heads mean more parameters
+({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the word cut, or its
+projection ({six})? Is the intensity below 1, or about 1 ({seven})? And is "multi-head" the joined row, or what the
+output matrix makes of it ({eight})? Each pair is decided in one place.
+"""
+PAIRS = {
+    "one": "128", "two": "139", "three": "5", "four": "127", "five": "17", "six": "9", "seven": "32", "eight": "100",
+}  # fmt: skip
+
+
+def rows():
+    """All claims of chapters that are in the book, as (number, chapter, verdict, claim, what decides)."""
+    written = {path.stem[:2] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} | {""}
+    return [row for row in yaml.safe_load(DATA.read_text(encoding="utf-8")) if row[1] in written]
+
+
+def labels():
+    """The labels of claims in the notebooks: number → file."""
+    found = {}
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                found |= dict.fromkeys(re.findall(r"^\(claim-(\w+)\)=$", cell.source, re.MULTILINE), path.stem)
+    return found
+
+
+def formula(text):
+    """Names such as W_o and d_k as code, so that they read the same everywhere."""
+    return re.sub(r"(?<![`\w])((?:W|d)_\w)(?![`\w])", r"`\1`", text).replace("|", "\\|")
+
+
+def place(number, where):
+    """A link to the cell, or to the fault museum."""
+    if number in where:
+        return f"{{ref}}`cell <claim-{number}>`"
+    return "{doc}`museum <fault_museum>`" if number == "132" else "–"
+
+
+def page():
+    """The whole page as text."""
+    every, where = rows(), labels()
+    count = {verdict: sum(row[2] == verdict for row in every) for verdict in WORDS}
+    summary = " · ".join(f"**{count[verdict]}** {word}" for verdict, word in WORDS.items())
+    pairs = {key: f"{{ref}}`{number} <claim-{number}>`" for key, number in PAIRS.items()}
+    parts = [HEAD.format(count=len(every), summary=summary, **pairs)]
+    chapters = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+    for chapter in sorted({row[1] for row in every}, key=lambda chapter: chapter or "99"):
+        title = "In the fault museum"
+        if chapter:
+            title = f"{chapter} {nbformat.read(chapters[chapter], as_version=4).cells[0].source.splitlines()[0][2:]}"
+        parts += [f"\n## {title}\n", "| | the claim | verdict | what decides | |", "|---|---|---|---|---|"]
+        parts += [
+            f"| {number} | {formula(claim)} | {WORDS[verdict]} | {formula(why)} | {place(number, where)} |"
+            for number, _, verdict, claim, why in every
+            if _ == chapter
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def main():
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
