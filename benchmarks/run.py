@@ -1,6 +1,6 @@
 """Print the benchmark tables; with ``--write`` also put them into ``benchmarks/README.md``.
 
-python benchmarks/run.py [speed] [memory] [predicted] [cached] [sharing] [composing] [composing-memory] [heads] [--write]
+python benchmarks/run.py [speed] [memory] [heads] [predicted] … [--write]; with no name all of ``TABLES``
 """
 
 import re
