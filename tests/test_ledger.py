@@ -22,7 +22,7 @@ def maker():
 
 
 def deciding_cells(number):
-    """The code cells around the label of a claim: the one before it, and those after it up to the next heading."""
+    """The code cells around the label of a claim: the one before it, and those up to the next heading, three at least."""
     for path in NOTEBOOKS.values():
         cells = nbformat.read(path, as_version=4).cells
         for position, cell in enumerate(cells):
@@ -31,6 +31,7 @@ def deciding_cells(number):
                 headings = [p for p, c in enumerate(cells) if c.cell_type == "markdown" and c.source.startswith("## ")]
                 end = min((p for p in headings if p > position), default=len(cells))
                 after = [c for c in cells[position:end] if c.cell_type == "code"]
+                after += [c for c in cells[end:] if c.cell_type == "code"][: max(0, 3 - len(after))]
                 return path.stem[:2], before + after
     return None, []
 

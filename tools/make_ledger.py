@@ -61,7 +61,7 @@ def labels():
 
 def formula(text):
     """Names such as W_o and d_k as code, so that they read the same everywhere."""
-    return re.sub(r"(?<![`\w])((?:W|d)_\w)(?![`\w])", r"`\1`", text).replace("|", "\\|")
+    return re.sub(r"(?<![`\w)])((?:W|d)_\w)(?![`\w])", r"`\1`", text).replace("|", "\\|")
 
 
 def place(number, where):
