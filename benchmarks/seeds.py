@@ -180,6 +180,198 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "price of no biases, sinusoidal, nats": ("cost_of_none('sinusoidal', seed)", -0.06, 0.06),
         "price of no biases, rotary, nats": ("cost_of_none('rotary', seed)", -0.02, 0.16),
     },
+    "12": {
+        "4 key heads, at once, aligned mean against the better simple way": (
+            "lost('aligned mean', 4, seed)[0] / min(lost(way, 4, seed)[0] for way in ('mean', 'first head'))",
+            0.0,
+            0.65,
+        ),
+        "2 key heads, at once, aligned mean against the better simple way": (
+            "lost('aligned mean', 2, seed)[0] / min(lost(way, 2, seed)[0] for way in ('mean', 'first head'))",
+            0.0,
+            0.65,
+        ),
+        "1 key head, at once, aligned mean against the better simple way": (
+            "lost('aligned mean', 1, seed)[0] / min(lost(way, 1, seed)[0] for way in ('mean', 'first head'))",
+            0.0,
+            0.65,
+        ),
+        "4 key heads, healed, aligned mean against the better simple way": (
+            "lost('aligned mean', 4, seed)[1] / min(lost(way, 4, seed)[1] for way in ('mean', 'first head'))",
+            0.0,
+            0.75,
+        ),
+        "2 key heads, healed, aligned mean against the better simple way": (
+            "lost('aligned mean', 2, seed)[1] / min(lost(way, 2, seed)[1] for way in ('mean', 'first head'))",
+            0.0,
+            0.75,
+        ),
+        "1 key head, healed, aligned mean against the better simple way": (
+            "lost('aligned mean', 1, seed)[1] / min(lost(way, 1, seed)[1] for way in ('mean', 'first head'))",
+            0.0,
+            0.75,
+        ),
+        "4 key heads, healed, random more than mean, nats": (
+            "lost('random', 4, seed)[1] - lost('mean', 4, seed)[1]",
+            0.04,
+            0.6,
+        ),
+        "2 key heads, healed, random more than mean, nats": (
+            "lost('random', 2, seed)[1] - lost('mean', 2, seed)[1]",
+            0.04,
+            0.6,
+        ),
+        "1 key head, healed, random more than mean, nats": (
+            "lost('random', 1, seed)[1] - lost('mean', 1, seed)[1]",
+            0.04,
+            0.6,
+        ),
+        "4 key heads, at once, mean more than first head, nats": (
+            "lost('mean', 4, seed)[0] - lost('first head', 4, seed)[0]",
+            -0.5,
+            0.5,
+        ),
+        "1 key head, healed, first head more than mean, nats": (
+            "lost('first head', 1, seed)[1] - lost('mean', 1, seed)[1]",
+            0.0,
+            0.25,
+        ),
+        "4 key heads, turned in their places against the mean": (
+            "same_places(4, seed) / lost('mean', 4, seed)[0]",
+            0.0,
+            0.65,
+        ),
+        "4 key heads, what the groups add to the turn, nats": (
+            "same_places(4, seed) - lost('aligned mean', 4, seed)[0]",
+            -0.15,
+            0.25,
+        ),
+        "2 key heads, turned in their places against the mean": (
+            "same_places(2, seed) / lost('mean', 2, seed)[0]",
+            0.0,
+            0.65,
+        ),
+        "2 key heads, what the groups add to the turn, nats": (
+            "same_places(2, seed) - lost('aligned mean', 2, seed)[0]",
+            -0.15,
+            0.25,
+        ),
+        "2 key heads from the start, nats lost": ("from_the_start(seed)", -0.1, 0.1),
+        "2 key heads, healed, aligned mean, nats lost": ("lost('aligned mean', 2, seed)[1]", 0.1, 0.25),
+        "mask at the first key, in halves, nats more": ("pays_more([12, 12], upper_left, seed)", 0.3, 2.0),
+        "mask at the first key, one by one, nats more": ("pays_more([1] * 24, upper_left, seed)", 0.3, 2.0),
+    },
+    "14": {
+        "a third of the directions, share of the energy of the sum": ("energy_of_sum(seed)[15]", 0.95, 1.0),
+        "half the channels, nats lost": ("price(collaborating, 24, seed)", 0.0, 0.06),
+        "a third of the channels, nats lost": ("price(collaborating, 16, seed)", 0.03, 0.15),
+        "half the channels, one by one against shared": (
+            "price(one_by_one, 24, seed) / price(collaborating, 24, seed)",
+            1.0,
+            3.0,
+        ),
+        "a third, one by one against shared": (
+            "price(one_by_one, 16, seed) / price(collaborating, 16, seed)",
+            1.0,
+            3.0,
+        ),
+        "a quarter, one by one against shared": (
+            "price(one_by_one, 12, seed) / price(collaborating, 12, seed)",
+            1.0,
+            3.0,
+        ),
+        "a sixth, one by one against shared": ("price(one_by_one, 8, seed) / price(collaborating, 8, seed)", 0.9, 3.0),
+        "a twelfth, one by one against shared": (
+            "price(one_by_one, 4, seed) / price(collaborating, 4, seed)",
+            0.3,
+            3.0,
+        ),
+        "half the channels, nats lost after 80 more steps": ("retrained(24, seed) - retrained(48, seed)", -0.01, 0.03),
+        "a third of the channels, nats lost after 80 more steps": (
+            "retrained(16, seed) - retrained(48, seed)",
+            0.005,
+            0.06,
+        ),
+        "a sixth of the channels, nats lost after 80 more steps": (
+            "retrained(8, seed) - retrained(48, seed)",
+            0.03,
+            0.12,
+        ),
+        "a third, wrong temperature, nats lost more": (
+            "price(wrong_temperature, 16, seed) - price(collaborating, 16, seed)",
+            0.01,
+            0.5,
+        ),
+        "a sixth, wrong temperature, nats lost more": (
+            "price(wrong_temperature, 8, seed) - price(collaborating, 8, seed)",
+            0.02,
+            1.0,
+        ),
+    },
+    "18": {
+        "256 names, softmax trained on 16, error": (
+            "price_error(train_way('softmax', seed), 256)[0]",
+            0.1,
+            0.6,
+        ),
+        "256 names, 1.5-entmax, error": (
+            "price_error(train_way('1.5-entmax', seed), 256)[0]",
+            0.0,
+            0.06,
+        ),
+        "16 names, ReLU / n, error": (
+            "price_error(train_way('ReLU / n', seed))[0]",
+            0.03,
+            0.3,
+        ),
+        "16 names, sigmoid, error": (
+            "price_error(train_way('sigmoid', seed))[0]",
+            0.03,
+            0.3,
+        ),
+        "16 names, nothing / n, error": (
+            "price_error(train_way('nothing / n', seed))[0]",
+            0.3,
+            1.2,
+        ),
+        "256 names, softmax stretched, error against 1.5-entmax": (
+            "stretched_error(train_way('softmax', seed), 256) / price_error(train_way('1.5-entmax', seed), 256)[0]",
+            0.0,
+            2.0,
+        ),
+        "two questions, smaller α": (
+            "train_two('α learned', seed).layer.alpha.min().item()",
+            1.0,
+            1.2,
+        ),
+        "two questions, larger α": (
+            "train_two('α learned', seed).layer.alpha.max().item()",
+            1.4,
+            2.0,
+        ),
+        "two questions, 256 names, price error of learned α against plain": (
+            "price_error(train_two('α learned', seed), 256, True)[0]"
+            " / price_error(train_two('plain', seed), 256, True)[0]",
+            0.0,
+            0.25,
+        ),
+        "two questions, mean error of α = 1.5 against learned α": (
+            "price_error(train_two('α = 1.5', seed), both=True)[1]"
+            " / price_error(train_two('α learned', seed), both=True)[1]",
+            1.5,
+            1000,
+        ),
+        "English, learned α minus plain, nats": (
+            "language_model(True, seed)[0] - language_model(False, seed)[0]",
+            -0.15,
+            0.15,
+        ),
+        "English, share of zeros": (
+            "language_model(True, seed)[1]",
+            0.35,
+            0.8,
+        ),
+    },
 }
 
 
