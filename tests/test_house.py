@@ -22,7 +22,7 @@ FILES = {  # "core" or "interop.plan": its text, parsed
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 PUBLIC = [name for name in FILES if not any(part.startswith("_") for part in name.split("."))]
-CHECKERS = [name for name in FILES if name.startswith("check.ch")]
+CHECKERS = [name for name in FILES if name.startswith(("check.ch", "check.project"))]
 COLLECTIONS = [name for name in FILES if name.startswith(("quiz.ch", "museum."))]  # lists of many small things
 
 LONGEST_MODULE, LONGEST_FUNCTION, LONGEST_FORWARD, MOST_ARGUMENTS = 120, 20, 5, 7

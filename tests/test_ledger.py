@@ -22,7 +22,7 @@ def maker():
 
 
 def deciding_cells(number):
-    """The code cells around the label of a claim: the one before it, and those up to the next heading, three at least."""
+    """The code cells around the label of a claim: one before it, and those up to the next heading, three at least."""
     for path in NOTEBOOKS.values():
         cells = nbformat.read(path, as_version=4).cells
         for position, cell in enumerate(cells):
