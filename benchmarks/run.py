@@ -11,6 +11,7 @@ import composable
 import decode
 import heads_cut
 import layers
+import mixture
 from timing import machine
 
 README = Path(__file__).with_name("README.md")
@@ -23,6 +24,7 @@ TABLES = {
     "composing": composable.composing,
     "composing-memory": composable.composing_memory,
     "heads": heads_cut.fewer_heads,
+    "routed": mixture.routed,
 }
 
 

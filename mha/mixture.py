@@ -41,7 +41,7 @@ class RoutedAttention(Heads):
     Taught in: chapter 16.
     """
 
-    skip_from = 2**16  # scores of one head from which leaving queries out is faster than computing all of them
+    skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
     def __init__(
         self, d_model: int, heads: int, shared: int, chosen: int, *, gates: str = "released", positions=None, **sizes
@@ -94,10 +94,8 @@ class RoutedAttention(Heads):
             check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
         how = self.edits(how) | {"dropout": self.dropout if self.training else 0.0}
         if set(how) <= {"is_causal", "dropout"} and self._skips(q.shape[2], k.shape[2]):
-            read = read_where(gates != 0, q, k, v, mask, **how)
-        else:
-            read = core.attend(q, k, v, mask, **how)
-        return self.at_heads(read * gates[..., None])
+            return self.at_heads(read_where(gates, q, k, v, mask, **how))
+        return self.at_heads(core.attend(q, k, v, mask, **how) * gates[..., None])
 
     def _skips(self, i: int, j: int) -> bool:
         """Say whether queries are left out, for i queries and j keys."""
