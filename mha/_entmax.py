@@ -38,7 +38,8 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 
 def check_alpha(alpha: Alpha, heads: int) -> Tensor:
     """Return one α for each head; refuse what is none."""
-    alpha = torch.as_tensor(alpha if isinstance(alpha, (Tensor, float, int)) else list(alpha))
+    if not isinstance(alpha, Tensor):
+        alpha = torch.tensor(alpha if isinstance(alpha, (float, int)) else list(alpha), dtype=torch.float64)
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) != heads):
         raise ValueError(
             f"alpha has shape {tuple(alpha.shape)}, but there are {heads} heads: give one number, or one for each head"

@@ -283,6 +283,13 @@ def test_alphas_for_another_number_of_heads_are_refused(reader):
         entmax(torch.randn(1, 2, 3, 3), torch.full((1, 2), 1.5))
 
 
+def test_an_alpha_is_not_rounded_before_it_is_used():
+    scores = torch.randn(2, 3, 4, 5)
+    torch.set_default_dtype(torch.float32)
+    for alpha in (1.2, [1.2, 1.2, 1.2]):
+        assert torch.equal(entmax(scores, alpha), entmax(scores, torch.tensor(1.2, dtype=torch.float64)))
+
+
 def test_a_learned_alpha_does_not_start_where_it_cannot_leave(reader):
     for alpha in (1, 2, [1.5, 2]):
         with pytest.raises(ValueError, match=r"learned one never leaves 1 or 2; start between, or say learned=False"):
