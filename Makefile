@@ -12,7 +12,7 @@ ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/nu
 $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
 
 .DEFAULT_GOAL := help
-.PHONY: help book test read lab notebooks lint bench constraints clean
+.PHONY: help book test read zip pdf lab notebooks lint bench constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -42,6 +42,12 @@ read: | _build/html/index.html  ## serve the built book on this computer and ope
 
 _build/html/index.html:
 	@$(MAKE) --no-print-directory book
+
+zip: book  ## pack the built book into one file that can be read without a server
+	$(PY) -c "import shutil; print(shutil.make_archive('_build/multi-head-attention', 'zip', '_build', 'html'))"
+
+pdf: book .venv/.with-pdf  ## print the built book into one file, solutions at the end (needs Chromium)
+	$(PY) tools/make_pdf.py
 
 lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 	$(PY) -m jupyterlab notebooks

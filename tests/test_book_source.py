@@ -259,6 +259,24 @@ def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
         assert page.read_text("utf8").count('<script defer src="../_static/tryit.js"></script></head>') == loaded
 
 
+@pytest.mark.parametrize(
+    "address", ["", "https://github.com/a/b.git", "https://example.org/a/b", "http://github.com/a"]
+)
+def test_buttons_to_run_a_page_are_there_only_with_a_real_address(monkeypatch, address):
+    monkeypatch.setenv("COURSE_REPOSITORY", address)
+    config = SimpleNamespace(html_theme_options={"a": 1})
+    if "b.git" in address:
+        extension().offer_to_run(None, config)
+        assert config.html_theme_options["repository_url"] == "https://github.com/a/b"
+        assert {"binderhub_url", "colab_url"} <= set(config.html_theme_options["launch_buttons"])
+    elif address:
+        with pytest.raises(ValueError, match=r"give https://github\.com/OWNER/NAME"):
+            extension().offer_to_run(None, config)
+    else:
+        extension().offer_to_run(None, config)
+        assert config.html_theme_options == {"a": 1}
+
+
 def test_the_map_lists_every_chapter_with_its_minutes_and_needs():
     table = extension().course_map(ROOT / "notebooks").splitlines()[2:]
     assert len(table) == len(list((ROOT / "notebooks").glob("*.ipynb")))

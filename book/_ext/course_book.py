@@ -7,6 +7,7 @@ page by MicroPython, which npm installs too.
 
 import html
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -42,6 +43,20 @@ FIRST_PAGE = """<!DOCTYPE html>
 <body><p><a href="{url}">{title}</a></p></body>
 </html>
 """
+
+
+def offer_to_run(app, config):
+    """Offer Colab and Binder where the address of the repository is known; a button that leads nowhere is never shown."""
+    address = os.environ.get("COURSE_REPOSITORY", "").rstrip("/").removesuffix(".git")
+    if not address:
+        return
+    if not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", address):
+        raise ValueError(f"COURSE_REPOSITORY = {address!r}: give https://github.com/OWNER/NAME, or leave it out")
+    launch = {"binderhub_url": "https://mybinder.org", "colab_url": "https://colab.research.google.com"}
+    launch["notebook_interface"] = "jupyterlab"
+    branch = os.environ.get("COURSE_BRANCH", "main")
+    config.html_theme_options |= {"repository_url": address, "repository_branch": branch, "path_to_docs": ""}
+    config.html_theme_options |= {"launch_buttons": launch, "use_repository_button": True, "use_issues_button": True}
 
 
 def choose_mathjax(app):
@@ -156,6 +171,7 @@ def finish(app, exception):
 
 
 def setup(app):
+    app.connect("config-inited", offer_to_run)
     app.connect("builder-inited", choose_mathjax)
     app.connect("source-read", fill_in)
     app.connect("html-page-context", describe_page)
