@@ -77,8 +77,8 @@ _HOME = {
 }
 _MODULES = (
     "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
-    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "gates", "grouped", "hard_routing",
-    "headview", "importance", "interop", "kinds", "masks", "merged", "mixture", "models", "muon", "null",
+    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "frames", "gates", "grouped", "hard_routing",
+    "headview", "importance", "interop", "jobs", "kinds", "masks", "merged", "mixture", "models", "muon", "null",
     "parallel", "plot", "positions", "prune", "python_names", "python_text", "quiz", "reference", "relative",
     "routing", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "texts", "tiled", "transformer",
 )  # fmt: skip

@@ -46,7 +46,7 @@ FIRST_PAGE = """<!DOCTYPE html>
 
 
 def offer_to_run(app, config):
-    """Offer Colab and Binder where the address of the repository is known; a button that leads nowhere is never shown."""
+    """Offer Colab and Binder where the address of the repository is known: no button may lead nowhere."""
     address = os.environ.get("COURSE_REPOSITORY", "").rstrip("/").removesuffix(".git")
     if not address:
         return
