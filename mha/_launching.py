@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -23,11 +24,13 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
     The function must stand in a file that can be imported, and inputs and results must be plain Python values. When a
     process dies, or the time is over, all others are ended.
 
-    Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time.
+    Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time;
+        ValueError for a function that no new process can import, such as one of a notebook.
     Taught in: chapter 13.
     """
     if processes < 1:
         raise ValueError(f"processes = {processes}: it must be at least 1")
+    _check_found_again(work)
     start, port = multiprocessing.get_context("spawn"), _free_port()
     pipes = [start.Pipe(duplex=False) for _ in range(processes)]
     workers = [
@@ -44,6 +47,16 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
             if worker.is_alive():
                 worker.kill()
             worker.join()
+
+
+def _check_found_again(work: Callable) -> None:
+    """Refuse a function that a new process cannot import by name."""
+    name, home = getattr(work, "__qualname__", ""), sys.modules.get(getattr(work, "__module__", ""))
+    if not name or "<" in name or getattr(home, "__file__", None) is None:
+        raise ValueError(
+            f"{name or work} stands in no file, and a new process knows only files: save a function with a name in "
+            "my_work.py beside your notebook, and launch it after: from my_work import that_function"
+        )
 
 
 def _collect(workers: list, pipes: list, end: float) -> list:
