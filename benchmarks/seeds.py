@@ -180,6 +180,74 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "price of no biases, sinusoidal, nats": ("cost_of_none('sinusoidal', seed)", -0.06, 0.06),
         "price of no biases, rotary, nats": ("cost_of_none('rotary', seed)", -0.02, 0.16),
     },
+    "10": {
+        "chants, first layer, damage of each head alone, summed": (
+            "damage(trained(seed), 'chants')[0].sum()",
+            -0.1,
+            0.4,
+        ),
+        "chants, first layer silent, extra nats": (
+            "price(trained(seed), 'chants', {LAYERS[0]: []}) - price(trained(seed), 'chants')",
+            1.5,
+            4.5,
+        ),
+        "chants, half of the heads kept by damage alone, extra nats": (
+            "(lambda m: price(m, 'chants', best(8, damage(m, 'chants'))) - price(m, 'chants'))(trained(seed))",
+            0.5,
+            5.0,
+        ),
+        "chants, half of the heads kept by confidence, extra nats": (
+            "(lambda m: price(m, 'chants', best(8, confidence(m, lesson))) - price(m, 'chants'))(trained(seed))",
+            1.0,
+            5.0,
+        ),
+        "importance against damage, English, rank correlation": (
+            "agreement(trained(seed), 'English')['importance']",
+            0.4,
+            1.0,
+        ),
+        "importance against damage, chants, rank correlation": (
+            "agreement(trained(seed), 'chants')['importance']",
+            0.4,
+            1.0,
+        ),
+        "lowest rank correlation of a guess, English": ("min(agreement(trained(seed), 'English').values())", 0.4, 1.0),
+        "one by one, 12 of 16 kept, extra": (
+            "(lambda m: both(m, best(12, patience(m))) - both(m))(trained(seed))",
+            -0.05,
+            0.15,
+        ),
+        "one by one against damage alone, 8 of 16 kept, nats saved": (
+            "(lambda m: both(m, best(8, sum(damage(m, skill) for skill in EXAM))) - both(m, best(8, patience(m))))"
+            "(trained(seed))",
+            0.3,
+            3.0,
+        ),
+        "one head in the first layer, English": ("lonely(trained(seed), 'English')[0].min()", -0.1, 0.2),
+        "one head in the second layer, English": ("lonely(trained(seed), 'English')[1].min()", 0.2, 1.5),
+        "one head in a layer, chants": ("lonely(trained(seed), 'chants').min()", 0.5, 4),
+        "gates, price 0, heads kept": ("size(gated(0.0, seed)[1])", 16, 16),
+        "gates, price 0.2, heads kept": ("size(gated(0.2, seed)[1])", 0, 8),
+        "eight heads by importance, then training, extra nats": (
+            "(lambda m: tuned(best(8, my_importance(m, lesson), 1), seed) - both(m))(trained(seed))",
+            -0.1,
+            0.25,
+        ),
+        "eight heads by importance, no training, extra nats": (
+            "(lambda m: both(m, best(8, my_importance(m, lesson), 1)) - both(m))(trained(seed))",
+            0.15,
+            3,
+        ),
+        "eight heads at random, then training, extra nats": (
+            "tuned(best(8, torch.rand(2, 8, generator=torch.Generator().manual_seed(seed)), 1), seed)"
+            " - both(trained(seed))",
+            -0.1,
+            0.3,
+        ),
+        "noise in one head, 1 head against 8": ("disturbed(1, 32, seed) / disturbed(8, 4, seed)", 2.5, 30),
+        "noise in four channels, 8 heads against 1": ("disturbed(8, 4, seed) / disturbed(1, 4, seed)", 0.8, 10),
+        "spread of the gap between new and known English": ("np.ptp([gap(h, seed) for h in number])", 0, 0.1),
+    },
     "12": {
         "4 key heads, at once, aligned mean against the better simple way": (
             "lost('aligned mean', 4, seed)[0] / min(lost(way, 4, seed)[0] for way in ('mean', 'first head'))",
