@@ -26,8 +26,11 @@ def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor
     Shapes: the inputs are (2, 5, 16) and (2, 3, 16).
     Taught in: chapter 13.
     """
+    layer = GroupedAttention(16, 4, kv_heads).float()  # drawn again, whatever the default type of numbers is
     torch.manual_seed(seed)
-    layer, x, memory = GroupedAttention(16, 4, kv_heads), torch.randn(2, 5, 16), torch.randn(2, 3, 16)
+    for linear in (layer.W_q, layer.W_k, layer.W_v, layer.W_o):
+        linear.reset_parameters()
+    x, memory = (torch.randn(2, n, 16, dtype=torch.float32) for n in (5, 3))
     device = torch.cuda.current_device() if dist.is_initialized() and dist.get_backend() == "nccl" else "cpu"
     return layer.to(device, torch.float64), *(t.to(device, torch.float64) for t in (x, memory))
 
@@ -58,8 +61,7 @@ def torch_step() -> dict[str, list]:
     layer, x, _ = small_layer()
     processes = dist.get_world_size()
     columns = {name: ColwiseParallel() for name in ("W_q", "W_k", "W_v")}
-    mesh = init_device_mesh(x.device.type, (processes,))
-    parallelize_module(layer, mesh, columns | {"W_o": RowwiseParallel()})
+    parallelize_module(layer, init_device_mesh(x.device.type, (processes,)), columns | {"W_o": RowwiseParallel()})
     layer.heads, layer.kv_heads = layer.heads // processes, layer.kv_heads // processes
     return one_step(layer, x)
 
@@ -92,7 +94,7 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
     """Time the all-reduce of some numbers of 4 bytes: the shortest of ``rounds``. Taught in: chapter 13."""
     shortest, device = [], small_layer()[1].device
     for size in sizes:
-        x, times = torch.zeros(size, device=device), []
+        x, times = torch.zeros(size, device=device, dtype=torch.float32), []
         for _ in range(rounds):
             dist.barrier()
             start = time.perf_counter()
