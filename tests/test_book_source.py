@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -40,6 +41,7 @@ def read(page):
 
 def script(path):
     """A program that is not part of the package, as a module."""
+    sys.path[:0] = [str(path.parent)] if str(path.parent) not in sys.path else []
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -241,6 +243,38 @@ def test_repeated_ids_and_the_icon_script_are_taken_out_and_nothing_else():
     )
     assert extension().tidy(page) == (
         '<head>\n<script src="a.js"></script></head><section>1</section><section>2</section>'
+    )
+
+
+def test_small_style_sheets_become_one_and_a_second_build_changes_nothing(tmp_path):
+    styles = script(BOOK / "_ext" / "course_styles.py")
+    (tmp_path / "_static").mkdir()
+    for name in styles.JOINED:
+        (tmp_path / "_static" / name).write_text(f"/* {name} */")
+    (tmp_path / "a").mkdir()
+    page = tmp_path / "a" / "b.html"
+    links = "".join(f'<link rel="stylesheet" href="../_static/{name}?v=1" />\n' for name in ("x.css", *styles.JOINED))
+    page.write_text(f'<head>{links}<script src="../_static/design-tabs.js?v=1"></script></head>')
+    for _ in range(2):
+        styles.join_styles(tmp_path)
+        assert re.findall(r"_static/([\w.-]+)", page.read_text()) == ["x.css", "course.css"]
+    assert (tmp_path / "_static" / "course.css").read_text().split() == " ".join(
+        f"/* {name} */" for name in styles.JOINED
+    ).split()
+
+
+def test_only_icons_that_a_page_uses_are_kept():
+    css = '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-dog:before{content:"\\f6d3"}.x{--icon:"\uf058"}'
+    rest, needed = script(BOOK / "_ext" / "course_icons.py").shrink(css, {"fa-bars"})
+    assert rest == '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.x{--icon:"\uf058"}'
+    assert needed == {0xF0C9, 0xF058}
+
+
+def test_pictures_of_a_chapter_are_lazy_and_the_logo_is_not():
+    page = '<img src="../_static/logo.svg"><img alt="a" src="../_images/a.png"><img loading="lazy" src="_images/b.png">'
+    assert extension().tidy(page) == (
+        '<img src="../_static/logo.svg"><img loading="lazy" alt="a" src="../_images/a.png">'
+        '<img loading="lazy" src="_images/b.png">'
     )
 
 

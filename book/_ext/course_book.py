@@ -12,6 +12,8 @@ import re
 import shutil
 from pathlib import Path
 
+from course_icons import shrink_icons
+from course_styles import join_styles
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
 
 # Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
+EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
 
 FIRST_PAGE = """<!DOCTYPE html>
@@ -95,8 +98,8 @@ def can_run_python(app):
 
 
 def tidy(page):
-    """Take out of one page what is repeated or not needed."""
-    return REPEATED_IDS.sub("", ICONS.sub("", page))
+    """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
+    return EAGER_IMAGES.sub('<img loading="lazy" ', REPEATED_IDS.sub("", ICONS.sub("", page)))
 
 
 def with_runner(page, up):
@@ -150,8 +153,23 @@ def quiz(match):
     return f"```{{raw}} html\n{ask(match[1])._repr_html_()}\n```"
 
 
+def cover_view():
+    """The two heads of the running example, to look at on the cover."""
+    import torch
+
+    from mha import HeadView, core
+    from mha.reference import EXAMPLE
+
+    x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
+    q, k = (core.split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
+    view = HeadView(core.attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
+    return f"```{{raw}} html\n{view._repr_html_()}\n```"
+
+
 def fill_in(app, name, source):
-    """Write what a page asks for in a comment: the map of the course, or a quiz."""
+    """Write what a page asks for in a comment: the map of the course, a quiz, or the view on the cover."""
+    if "<!-- head-view -->" in source[0]:
+        source[0] = source[0].replace("<!-- head-view -->", cover_view())
     if "<!-- course-map -->" in source[0]:
         source[0] = source[0].replace("<!-- course-map -->", course_map(Path(app.srcdir) / "notebooks"))
     source[0] = re.sub(r"<!-- quiz (\d\d) -->", quiz, source[0])
@@ -168,6 +186,8 @@ def finish(app, exception):
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
         write_first_page(app)
+        join_styles(Path(app.outdir))
+        shrink_icons(Path(app.outdir))
 
 
 def setup(app):

@@ -1,0 +1,36 @@
+"""Fewer requests: small style sheets become one, and a script is left out where the page has nothing for it."""
+
+import hashlib
+import re
+
+JOINED = ("togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "book.css")  # in this order
+SMALL = "|".join(map(re.escape, JOINED))
+LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')
+TABS = re.compile(r'<script[^>]*src="[^"]*design-tabs\.js[^"]*"[^>]*></script>\s*')
+
+
+def join_styles(folder):
+    """Write the small style sheets into one, and let every page load that one instead."""
+    static = folder / "_static"
+    sheets = [static / name for name in JOINED if (static / name).is_file()]
+    if not sheets:
+        return
+    joined = "\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
+    (static / "course.css").write_text(joined, encoding="utf-8")
+    version = hashlib.sha256(joined.encode()).hexdigest()[:8]
+    for path in folder.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        up = "../" * (len(path.relative_to(folder).parts) - 1)
+        new = use_one(page, f'<link rel="stylesheet" type="text/css" href="{up}_static/course.css?v={version}" />\n')
+        if new != page:
+            path.write_text(new, encoding="utf-8")
+
+
+def use_one(page, link):
+    """Put one link in the place of the last small one, and take out the script of tabs where there are none."""
+    page = page if "sd-tab-set" in page else TABS.sub("", page)
+    found = list(LINK.finditer(page))
+    if not found:
+        return page
+    last = found[-1]
+    return LINK.sub("", page[: last.start()]) + link + page[last.end() :]

@@ -1,0 +1,142 @@
+"""Measure the built book: build time, weight and requests of every page, and what Lighthouse says of three of them.
+
+    python tools/measure_book.py [--build] [--lighthouse]        (make book first)
+
+Pages are served compressed from this machine to a cold browser. Weight is what goes over the wire. `--build` times a
+clean build; `--lighthouse` needs Node and fetches Lighthouse from npm.
+"""
+
+import argparse
+import functools
+import gzip
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "_build" / "html"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+TEXT = {".html", ".css", ".js", ".mjs", ".svg", ".json", ".py", ".wasm"}
+LIMITS = {"without formulas": 400, "with formulas": 680}  # KB
+MOST_REQUESTS = 34
+JUDGED = ("book/intro.html", "notebooks/02_why_scale.html", "notebooks/05_split_and_merge.html")
+CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
+
+
+class Compressed(http.server.SimpleHTTPRequestHandler):
+    """Serve text compressed, as every real server does."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        if not path.is_file():
+            return self.send_error(404)
+        data = path.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        if path.suffix in TEXT:
+            data = gzip.compress(data, 6)
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        return self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+def chromium():
+    """The browser, or nothing."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def weigh(browser, address, page):
+    """Load one page in a cold browser: its kilobytes, its requests, and whether it has formulas."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    tab, sizes = context.new_page(), []
+    tab.on("response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0))))
+    tab.goto(f"{address}/{page}", wait_until="networkidle")
+    formulas = tab.locator(".math").count() > 0
+    context.close()
+    return sum(sizes) / 1000, len(sizes), formulas
+
+
+def measure(address):
+    """Print weight and requests of every page; say whether all limits hold."""
+    pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.glob("*/*.html") if path.parent.name[0] != "_")
+    good = True
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        for page in pages:
+            weight, requests, formulas = weigh(browser, address, page)
+            limit = LIMITS["with formulas" if formulas else "without formulas"]
+            held = weight <= limit and requests <= MOST_REQUESTS
+            good &= held
+            print(f"{page:42} {weight:5.0f} KB of {limit}, {requests:2} requests {'' if held else '  TOO MUCH'}")
+        browser.close()
+    return good
+
+
+def judge(address):
+    """Print the four marks of Lighthouse for three pages, on a desktop."""
+    good = True
+    for page in JUDGED:
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            command = ["npx", "--yes", "lighthouse@12.8.2", f"{address}/{page}", "--quiet", "--preset=desktop"]
+            command += ["--output=json", f"--output-path={report}", "--chrome-flags=--headless=new --no-sandbox"]
+            environment = os.environ | {"CHROME_PATH": chromium(), "PUPPETEER_SKIP_DOWNLOAD": "1"}
+            subprocess.run(command, env=environment, check=True, timeout=300)
+            marks = json.loads(report.read_text(encoding="utf-8"))["categories"]
+        found = {name: round(100 * marks[name]["score"]) for name in CATEGORIES}
+        good &= found["performance"] >= 95 and all(found[name] == 100 for name in CATEGORIES[1:])
+        print(f"{page:42} {', '.join(f'{name} {mark}' for name, mark in found.items())}")
+    return good
+
+
+def build():
+    """Print how long a clean build and a second one take, in seconds."""
+    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", ".", "--toc", "book/_toc.yml", "-W", "-n"]
+    command += ["--keep-going"]
+    shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
+    for name in ("clean", "second"):
+        begin = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        print(f"{name} build: {time.perf_counter() - begin:.1f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure the built book.")
+    parser.add_argument("--build", action="store_true", help="time a clean build first")
+    parser.add_argument("--lighthouse", action="store_true", help="ask Lighthouse about three pages")
+    options = parser.parse_args()
+    if chromium() is None or not (SITE / "index.html").is_file():
+        print("This needs the built book (make book) and Chromium.")
+        return 1
+    if options.build:
+        build()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Compressed, directory=SITE))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    good = measure(address)
+    if options.lighthouse:
+        good &= judge(address)
+    server.shutdown()
+    server.server_close()
+    print("All limits hold." if good else "Some limits do not hold.")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
