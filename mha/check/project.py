@@ -87,15 +87,15 @@ class _Wrong(Differential):
 
     def forward(self, x, mask=None):
         """Do what the solution does, but for the fault."""
-        q1, q2 = self._cut(self.W_q(x))
-        k1, k2 = self._cut(self.W_k(x))
-        v = core.split_heads(self.W_v(x), self.heads)
-        if self.fault == "scale":
-            q1, q2 = q1 / self.heads**0.5, q2 / self.heads**0.5
-        read = _differential(q1, k1, q2, k2, v, self.lam, None if self.fault == "mask" else mask)
-        if self.fault == "join":
-            return self.W_o(read.reshape(x.shape))
-        return core.merge_heads(read) if self.fault == "output" else self.W_o(core.merge_heads(read))
+        (q1, q2), (k1, k2), v = (
+            self._cut(self.W_q(x)),
+            self._cut(self.W_k(x)),
+            core.split_heads(self.W_v(x), self.heads),
+        )
+        shrink = self.heads**-0.5 if self.fault == "scale" else 1.0
+        read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, self.lam, None if self.fault == "mask" else mask)
+        joined = read.reshape(x.shape) if self.fault == "join" else core.merge_heads(read)
+        return joined if self.fault == "output" else self.W_o(joined)
 
     def _cut(self, x):
         pairs = x.unflatten(-1, (self.heads, 2, -1)).transpose(1, 2)
