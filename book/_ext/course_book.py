@@ -175,6 +175,24 @@ def fill_in(app, name, source):
     source[0] = re.sub(r"<!-- quiz (\d\d) -->", quiz, source[0])
 
 
+def keep_numbers(app, env):
+    """Give each chapter the number of its file, in headings, figures and exercises, even where one is missing."""
+    for name in env.toc_secnumbers:
+        found = re.match(r"notebooks/(\d\d)_", name)
+        if not found:
+            continue
+        number = int(found[1])
+        sections = env.toc_secnumbers[name]
+        env.toc_secnumbers[name] = {anchor: (number, *rest[1:]) for anchor, rest in sections.items() if rest}
+        for kind, figures in env.toc_fignumbers.get(name, {}).items():
+            env.toc_fignumbers[name][kind] = {label: (number, *rest[1:]) for label, rest in figures.items()}
+        nodes = [env.titles[name], *env.tocs[name].findall(lambda node: "secnumber" in getattr(node, "attributes", {}))]
+        for node in nodes:
+            if node.get("secnumber"):
+                node["secnumber"] = (number, *node["secnumber"][1:])
+    return []
+
+
 def finish(app, exception):
     """Repair what was written, unless the build failed."""
     if exception is None and app.builder.format == "html":
@@ -194,6 +212,7 @@ def setup(app):
     app.connect("config-inited", offer_to_run)
     app.connect("builder-inited", choose_mathjax)
     app.connect("source-read", fill_in)
+    app.connect("env-get-updated", keep_numbers, priority=900)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -76,6 +76,15 @@ def test_the_search_index_knows_the_chapters():
     assert all(page.removesuffix(".html") in index for page in PAGES if page.startswith(("book/", "notebooks/")))
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("notebooks/")])
+def test_a_chapter_has_the_number_of_its_file_everywhere(page):
+    number = str(int(page.removeprefix("notebooks/")[:2]))
+    numbers = [tag.text.strip() for tag in soup(page).find("main").select("h1 .section-number, h2 .section-number")]
+    assert numbers[0] == f"{number}."
+    shown = " ".join(tag.text for tag in soup(page).find("main").select(".caption-number, .exercise .admonition-title"))
+    assert set(re.findall(r"(?:Fig\.|Exercise) (\d+)\.", shown)) == {number}
+
+
 @every_page
 def test_nothing_is_loaded_from_another_host(page):
     others = [address for address in loads(page) if outside(address)]
