@@ -376,6 +376,54 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
             1.0,
         ),
     },
+    "16": {
+        "second layer, most used head, β = 0 above β = 0.01": (
+            "(served('β = 0', seed)[0] - served('β = 0.01', seed)[0]).item()",
+            0.03,
+            0.5,
+        ),
+        "second layer, least used head, β = 0": ("served('β = 0', seed)[-1].item()", 0.0, 0.2),
+        "second layer, least used head, β = 0.01": ("served('β = 0.01', seed)[-1].item()", 0.12, 0.33),
+        "price of the balance loss, nats": ("judged('β = 0.01', seed) - judged('β = 0', seed)", -0.08, 0.08),
+        "routed against plain with 8 heads, nats": (
+            "judged('β = 0.01', seed) - judged('plain, 8 heads', seed)",
+            -0.1,
+            0.12,
+        ),
+        "routed against plain with 4 heads, nats": (
+            "judged('β = 0.01', seed) - judged('plain, 4 heads', seed)",
+            -0.12,
+            0.12,
+        ),
+        "converted by longest queries, nats lost": (
+            "after('longest queries', seed) - after('all eight heads', seed)",
+            0.0,
+            0.06,
+        ),
+        "converted by a die, above longest queries": (
+            "after('by a die', seed) - after('longest queries', seed)",
+            0.005,
+            0.3,
+        ),
+        "converted by shortest queries, above longest": (
+            "after('shortest queries', seed) - after('longest queries', seed)",
+            0.02,
+            0.6,
+        ),
+    },
+    "17": {
+        "one of two things told, two composed heads, error": ("error(trained('2 composed heads', seed))", 0.0, 0.03),
+        "the same, two plain heads": ("error(trained('2 plain heads', seed))", 0.3, 0.45),
+        "the same, two talking heads": ("error(trained('2 talking heads', seed))", 0.3, 0.45),
+        "the same, four plain heads": ("error(trained('4 plain heads', seed))", 0.03, 0.45),
+        "the same, four plain heads, 3,000 steps": ("error(trained('4 plain heads', seed, 3000))", 0.0, 0.03),
+        "values that change the fruit with the bit": (
+            "(lambda m: sum((a[0] > a[1]) != (b[0] > b[1]) for a, b in zip(looked_at(m, 0), looked_at(m, 1))))"
+            "(trained('2 composed heads', seed))",
+            2.0,
+            2.0,
+        ),
+    },
     "18": {
         "256 names, softmax trained on 16, error": (
             "price_error(train_way('softmax', seed), 256)[0]",
