@@ -28,7 +28,7 @@ COLLECTIONS = [name for name in FILES if name.startswith(("quiz.ch", "museum."))
 LONGEST_MODULE, LONGEST_FUNCTION, LONGEST_FORWARD, MOST_ARGUMENTS = 120, 20, 5, 7
 LONGER = {  # module: why it is still one idea
     "attention": "the plain layers side by side: what they share, many heads, one head",
-    "collaborative": "one layer with all its answers: what shared channels cost, and what of them stays without some heads",
+    "collaborative": "one layer with all its answers: what shared channels cost, and what stays without some heads",
     "core": "one formula with its named places, and what it refuses",
     "masks": "one convention with its converters: many short functions",
     "plot": "one function for each kind of figure",
