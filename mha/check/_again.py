@@ -49,24 +49,25 @@ def _fault(exercise: Any, answer: Callable, case: tuple, change: Callable | None
     return f"in another number type {found}\n  input: {show(tried)} ({_type(tried)})" if found else ""
 
 
-def _in_words(result: list[Tensor] | None, right: list[Tensor], tolerance: float) -> str:
-    if result is None:
+def _in_words(result: list[Tensor | None] | None, right: list[Tensor | None], tolerance: float) -> str:
+    pairs = list(zip(result or [None] * len(right), right, strict=True))
+    pairs = [pair for pair in pairs if pair[1] is not None]  # the inputs on which the solution depends
+    if any(found is None for found, _ in pairs):
         return "no gradient flows back through it. Is there a .detach(), .item(), .data, no_grad() or NumPy in it?"
-    found = compare(result, right, tolerance)
+    found = compare([found for found, _ in pairs], [wanted for _, wanted in pairs], tolerance)
     return f"not the gradients of the inputs: {found}" if found else ""
 
 
 def _with_gradients(function: Callable) -> Callable:
-    """Return the gradients of a fixed weighted sum of all results, for all inputs; None where there is none."""
+    """Return the gradients of a fixed weighted sum of all results, for each input; None where there is none."""
 
-    def gradients(*case: Any) -> list[Tensor] | None:
+    def gradients(*case: Any) -> list[Tensor | None] | None:
         inputs = [x.requires_grad_() for x in _tensors(case) if x.is_floating_point()]
         results = [y for y in _tensors(function(*case)) if y.requires_grad]
         if not inputs or not results:
             return None
         total = sum((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum() for y in results)
-        found = torch.autograd.grad(total, inputs, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+        return list(torch.autograd.grad(total, inputs, allow_unused=True))
 
     return gradients
 
