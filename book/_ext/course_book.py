@@ -33,6 +33,7 @@ ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</scri
 # Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
+OLD_ROLE = 'role="doc-biblioentry"'  # deprecated in Digital Publishing WAI-ARIA 1.1: an entry of a list is a list item
 
 FIRST_PAGE = """<!DOCTYPE html>
 <html lang="{lang}">
@@ -99,7 +100,8 @@ def can_run_python(app):
 
 def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
-    return EAGER_IMAGES.sub('<img loading="lazy" ', REPEATED_IDS.sub("", ICONS.sub("", page)))
+    page = REPEATED_IDS.sub("", ICONS.sub("", page)).replace(OLD_ROLE, 'role="listitem"')
+    return EAGER_IMAGES.sub('<img loading="lazy" ', page)
 
 
 def with_runner(page, up):

@@ -45,8 +45,8 @@ QUESTIONS = (
     Question(
         "Why does the second mixing, after the softmax, need no mask?",
         right=(
-            "a hidden key has weight 0 in every head, and a mixture of zeros is 0",
-            "Mixing is linear along the heads, at one query and one key. It cannot bring back what all heads have lost.",
+            "hidden keys have weight 0 in every head",
+            "Mixing is linear along the heads, at one query and one key. A mixture of zeros is 0: it cannot bring back what all heads have lost.",
         ),
         wrong=(
             (
@@ -105,7 +105,7 @@ QUESTIONS = (
     Question(
         "A talking-heads layer trains, its loss falls, its shapes fit. Which single check finds that its second mixing is computed and thrown away?",
         right=(
-            "whether each weight gets a gradient after one backward pass",
+            "a gradient for each weight after backward",
             "What does not reach the output has none. It takes two lines and no reference.",
         ),
         wrong=(
@@ -123,8 +123,8 @@ QUESTIONS = (
     Question(
         "In a plain layer the bias of W_k changes nothing. Does it matter in a composed layer?",
         right=(
-            "yes: what it adds to a score is multiplied by weights that differ from key to key",
-            "In a plain row it adds the same to every key and cancels. Mixed by the key side, it does not.",
+            "yes: the mixing weighs it differently at each key",
+            "In a plain row it adds the same to every score and cancels. Multiplied by weights that differ from key to key, it does not.",
         ),
         wrong=(
             (
@@ -132,8 +132,8 @@ QUESTIONS = (
                 "It cancels only what is the same for all keys of a row; this no longer is.",
             ),
             (
-                "no, because the mixing comes from the inputs",
-                "The mixing does, but what it multiplies are the scores, and the bias is in them.",
+                "no, because the mixing weights come from the layer's inputs",
+                "They do, but what they multiply are the scores, and the bias is in them.",
             ),
             (
                 "yes, also in talking heads",
