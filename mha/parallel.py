@@ -33,7 +33,8 @@ def spread_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     Costs: weights, operations and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
         and backward one of that size for self-attention, two for cross-attention.
     Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the key heads,
-        where they hold different weights, and for layers whose heads cannot be computed apart.
+        where they hold different weights, and for layers whose heads cannot be computed apart or have weights of
+        their own.
     Source: Shoeybi et al. 2019, section 3.
     Taught in: chapter 13.
     """
@@ -94,6 +95,12 @@ def _check(layer: Heads, processes: int) -> None:
     """Refuse what cannot be cut into processes by heads."""
     if not getattr(layer, "heads_apart", False):
         raise ValueError(f"{type(layer).__name__} does not say that its heads can be computed apart: keep it whole")
+    own = {name.split(".")[0] for name in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
+    if own:
+        raise ValueError(
+            f"{type(layer).__name__} has weights besides its four matrices, and nobody says which heads they belong "
+            f"to: {sorted(own)}. Keep it whole"
+        )
     if layer.kv_heads % processes:
         fits = [p for p in range(1, layer.kv_heads + 1) if layer.kv_heads % p == 0]
         raise ValueError(

@@ -120,7 +120,11 @@ def refusals(group):
         torch.manual_seed(0)
         parallel.spread_heads(Mixing(12, 4), group)
 
-    return {f.__name__: refused(f) for f in (other_weights, other_layer, too_few, mixing)}
+    def own_weights():
+        torch.manual_seed(0)
+        parallel.spread_heads(mha.SparseAttention(12, 4), group)
+
+    return {f.__name__: refused(f) for f in (other_weights, other_layer, too_few, mixing, own_weights)}
 
 
 def everything():
