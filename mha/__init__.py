@@ -76,11 +76,12 @@ _HOME = {
     "smooth": "training",
 }
 _MODULES = (
-    "alignment", "attention", "blocks", "cache", "check", "circuits", "composable", "composing", "core", "cost",
-    "decoding", "deepening", "detect", "encoder_decoder", "feedback", "frames", "gates", "grouped", "hard_routing",
-    "headview", "importance", "interop", "jobs", "kinds", "masks", "merged", "mixture", "models", "muon", "null",
-    "parallel", "plot", "positions", "prune", "python_names", "python_text", "quiz", "reference", "relative",
-    "routing", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "texts", "tiled", "transformer",
+    "alignment", "attention", "blocks", "cache", "check", "choosing", "circuits", "composable", "composing", "contests",
+    "core", "cost", "decoding", "deepening", "detect", "encoder_decoder", "feedback", "findings", "frames", "gates",
+    "grouped", "hard_routing", "headview", "importance", "interop", "jobs", "kinds", "masks", "merged", "mixture",
+    "models", "muon", "naming", "null", "parallel", "plot", "positions", "prune", "python_names", "python_text", "quiz",
+    "reference", "relative", "routing", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "texts",
+    "tiled", "transformer", "writing",
 )  # fmt: skip
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -1,0 +1,202 @@
+"""Compare all layers on the four tasks of chapter 21 and store what was found in mha/choosing.json.
+
+    python benchmarks/choosing.py [--minutes 7] [--times]
+    python benchmarks/choosing.py --table
+
+Trains whatever is missing or belongs to older code, writes after every training, and stops when the minutes are over:
+start it again to go on. ``--times`` measures one step of training of every layer, the layers taking turns.
+``--table`` only writes the table again.
+"""
+
+import argparse
+import json
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+os.environ.setdefault("TQDM_DISABLE", "1")
+
+import torch
+from timing import machine, ratios, table, take_turns
+
+from mha import choosing, findings
+
+SEEDS = range(5)
+PAGE = Path(__file__).parent / "choosing.md"
+DIGITS = {"digits": 1, "recall": 1, "English": 3, "dates": 1}
+
+
+def entrants(task):
+    """The layers that can do a task."""
+    return [name for name, candidate in choosing.LAYERS.items() if task not in candidate.refuses]
+
+
+def load():
+    """What is stored, without rows of older code."""
+    found = findings.stored() if findings.STORE.exists() else {}
+    rows = {task: found.get("quality", {}).get(task, {}) for task in choosing.TASKS}
+    for task, row in rows.items():
+        for layer in entrants(task):
+            code = findings.code_hash(task, layer)
+            if row.get(layer, {}).get("code") != code:
+                row[layer] = {"code": code, "values": []}
+        rows[task] = {layer: row[layer] for layer in entrants(task)}
+    return {**found, "quality": rows}
+
+
+def save(found):
+    """Store everything."""
+    findings.STORE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
+
+
+def weights(task, layer):
+    """The weights of the whole model."""
+    return sum(p.numel() for p in choosing.built(task, layer, 0)[1].parameters())
+
+
+def counted(layer):
+    """What one call of a large layer costs."""
+    cost = findings.large_cost(layer)
+    return {"parameters": cost.parameters, "flops": cost.flops, "peak": cost.peak, "cache": cost.cache}
+
+
+def train(found, until):
+    """Train what is missing, seed by seed, and say whether all is there."""
+    for seed in SEEDS:
+        for task, rows in found["quality"].items():
+            for layer, row in rows.items():
+                if len(row["values"]) > seed:
+                    continue
+                if time.time() > until:
+                    return False
+                start = time.process_time()
+                row["values"].append(round(choosing.quality(task, layer, seed), 4))
+                took = time.process_time() - start
+                print(f"{task:8} {layer:22} seed {seed}: {row['values'][-1]:.4f}  {took:5.1f} s", flush=True)
+                save(found)
+    found["made"] = machine()
+    save(found)
+    return True
+
+
+def step(task, layer):
+    """One step of training: forward, backward, no update."""
+    contest, model = choosing.built(task, layer, 0)
+    loss = partial(choosing.balanced, contest) if layer == "routed" else contest.loss
+
+    def run():
+        model.zero_grad()
+        loss(model).backward()
+
+    return run
+
+
+def measure(found):
+    """Time one step of training of every layer, beside the plain one; a second plain one shows the noise."""
+    found["times"] = {"machine": machine()}
+    for task in choosing.TASKS:
+        runs = {name: step(task, name) for name in entrants(task)}
+        times = take_turns({**runs, "the same again": step(task, "plain")}, seconds=15.0)
+        found["times"][task] = {name: round(ratio, 2) for name, ratio in ratios(times, "plain").items()}
+    save(found)
+
+
+def page(found):
+    """The tables as Markdown."""
+    tasks = list(choosing.TASKS)
+    head = ["layer", *(f"{task}, {choosing.TASKS[task].unit}" for task in tasks)]
+    qualities = [[name, *(shown(found, task, name) for task in tasks)] for name in choosing.LAYERS]
+    differences = [
+        [name, *(compared(found, task, name) for task in tasks)] for name in choosing.LAYERS if name != "plain"
+    ]
+    costs = [[name, *priced(found, name)] for name in choosing.LAYERS]
+    columns = [
+        "layer",
+        "weights",
+        "operations",
+        "memory at the peak",
+        *(f"a step of training, {task}" for task in tasks),
+    ]
+    return (
+        HEAD.format(**found, n=len(SEEDS))
+        + "\n\n".join(
+            [
+                "## Quality: mean and 95 % interval\n\n" + table(head, qualities),
+                "## Paired difference to plain: mean and 95 % interval\n\n" + table(head, differences),
+                f"## Cost beside plain\n\nTimes: {found['times']['machine']}.\n\n" + table(columns, costs),
+                "## Where a layer does not apply\n\n" + "\n".join(refusals()),
+            ]
+        )
+        + "\n"
+    )
+
+
+HEAD = """# Which layer should I use?
+
+Written by `python benchmarks/choosing.py`; chapter 21 shows and checks it. The same small models for every layer
+(width 32, 4 heads), {n} seeds, the same steps, the same learning rates, nothing tuned for any layer. A seed decides the
+weights at the start, the data and their order; for one seed all layers meet the same data. Intervals are Student's t.
+Weights, operations and memory are counted for one call at (1, 1024, 512, 8) without gradients, beside the plain layer;
+merged heads read a source of 1024 words. Trained on: {made}.
+
+"""
+
+
+def shown(found, task, name):
+    """One quality with its interval."""
+    if name not in found["quality"][task]:
+        return "–"
+    mean, low, high = findings.interval(found["quality"][task][name]["values"])
+    places = 1 if choosing.TASKS[task].unit == "share right" else 3
+    scale = 100 if places == 1 else 1
+    return f"{scale * mean:.{places}f} ± {scale * (high - low) / 2:.{places}f}" + (" %" if scale == 100 else "")
+
+
+def compared(found, task, name):
+    """The paired difference to plain with its interval."""
+    if name not in found["quality"][task]:
+        return "–"
+    values = (found["quality"][task][one]["values"] for one in (name, "plain"))
+    mean, low, high = findings.interval([one - plain for one, plain in zip(*values, strict=True)])
+    places, scale = (1, 100) if choosing.TASKS[task].unit == "share right" else (3, 1)
+    return f"{scale * mean:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"
+
+
+def priced(found, name):
+    """Counts beside plain, and times beside plain."""
+    cost, plain = found["cost"][name], found["cost"]["plain"]
+    counts = [f"{cost[key] / plain[key]:.3f}" for key in ("parameters", "flops", "peak")]
+    times = (found["times"][task].get(name) for task in choosing.TASKS)
+    return counts + ["–" if ratio is None else f"{ratio:.2f}" for ratio in times]
+
+
+def refusals():
+    """Why a place is empty."""
+    for name, candidate in choosing.LAYERS.items():
+        for task, reason in candidate.refuses.items():
+            yield f"- {name}, {task}: {reason}."
+
+
+def main():
+    """Train, measure, write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=7)
+    parser.add_argument("--times", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    found = load()
+    if asked.times:
+        measure(found)
+    done = asked.table or asked.times or train(found, time.time() + 60 * asked.minutes)
+    if done and "times" in found and "made" in found:
+        found["parameters"] = {t: {n: weights(t, n) for n in entrants(t)} for t in choosing.TASKS}
+        found["cost"] = {name: counted(name) for name in choosing.LAYERS}
+        save(found)
+        PAGE.write_text(page(found), "utf8", newline="\n")
+    print("all there" if done else "more to train: start again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Write book/compatibility.md: what each layer can be combined with, found out by trying it.
+
+    python tools/make_compatibility.py
+
+A "no" stands only where the layer refuses with an error that says why, and the reason stands below the table. (Whether
+the fused kernel runs is counted, no error belongs to it.) A test compares the page with what the layers do now.
+"""
+
+import re
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+import mha
+from mha import choosing, parallel
+
+PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
+WIDTH, HEADS = 16, 4
+NAMES = [name for name in choosing.LAYERS if name != "plain, half the heads"]
+
+HEAD = """# What goes together
+
+Which layer takes a cache, can lose heads, or can be spread over processes? Nobody typed this table. A program builds
+each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test repeats it. *Yes* means: it ran, and
+its numbers were those that they must be. *No* means: the layer refused, and its reason stands below. The column of the
+fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which writes all weights down?
+
+Chapter 21 compares what the layers achieve.
+"""
+
+
+class Trial:
+    """One layer, ready to be tried: a new one for every column."""
+
+    def __init__(self, name):
+        torch.manual_seed(0)
+        self.name, self.layer = name, choosing.LAYERS[name].make(WIDTH, HEADS).double().eval()
+        self.x, self.memory = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
+
+    def __call__(self, mask=None, layer=None):
+        """Call the layer in the way that suits it: alone, or over a memory."""
+        layer = self.layer if layer is None else layer
+        if self.name in ("merged", "feedback"):
+            return layer(self.x, self.memory, mask=mask)
+        return layer(self.x, mask=mask)
+
+
+def same(one, other):
+    """Say whether two results agree; a column must not say yes to wrong numbers."""
+    if not torch.allclose(one, other, atol=1e-10):
+        raise AssertionError("it ran, but gave other numbers")
+
+
+def alone(t):
+    """Itself as its memory."""
+    assert t.layer(t.x).shape == t.x.shape
+
+
+def crossing(t):
+    """Another sequence as memory."""
+    assert t.layer(t.x, t.memory).shape == t.x.shape
+
+
+def hidden(t):
+    """A mask that hides the last two keys is as if they were not there."""
+    n = 5 if t.name not in ("merged", "feedback") else 7
+    mask = torch.ones(5, n, dtype=torch.bool)
+    mask[:, -2:] = False
+    before = t(mask)
+    target = t.x if n == 5 else t.memory
+    target[:, -2:] += 1.0
+    after = t(mask)
+    same(before[:, :3], after[:, :3])
+
+
+def causal(t):
+    """The first words do not notice the last ones."""
+    before = t.layer(t.x, is_causal=True)
+    t.x[:, -2:] += 1.0
+    same(before[:, :3], t.layer(t.x, is_causal=True)[:, :3])
+
+
+def cached(t):
+    """Word by word behind a cache is the same as all at once."""
+    cache = t.layer.new_cache()
+    if t.name == "feedback":
+        parts = [t.layer(t.x, t.memory[:, j : j + 1], cache=cache) for j in range(7)]
+        return same(parts[-1], t.layer(t.x, t.memory))
+    if t.name == "merged":
+        parts = [t.layer(one, t.memory, cache=cache) for one in t.x.split(1, 1)]
+        return same(torch.cat(parts, 1), t.layer(t.x, t.memory))
+    parts = [t.layer(one, is_causal=True, cache=cache) for one in t.x.split((3, 1, 1), 1)]
+    return same(torch.cat(parts, 1), t.layer(t.x, is_causal=True))
+
+
+def taken(t):
+    """A layer without heads 2 and 3 is the layer with these two silent."""
+    smaller = t.layer.take([0, 1])
+    with mha.edit(t.layer, heads=lambda z: z * torch.tensor([1.0, 1, 0, 0]).to(z)[:, None, None]):
+        same(t(), t(layer=smaller))
+
+
+def spread(t):
+    """The heads in processes. Here it is a group of one, which runs all checks and the same code."""
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        same(t(), t(layer=parallel.spread_heads(t.layer)))
+    finally:
+        dist.destroy_process_group()
+
+
+def gated(t):
+    """A gate of zero on every head leaves the bias of the output."""
+    gates = mha.Gates(t.layer, log_a=-20.0)
+    with gates.on(t.layer):
+        same(t(), t.layer.W_o.bias.expand(2, 5, WIDTH))
+
+
+def watched(t):
+    """Watching changes nothing, and shows scores and weights."""
+    before = t()
+    with mha.watch(t.layer, "scores", "weights") as seen:
+        same(t(), before)
+    assert seen.scores.shape == seen.weights.shape
+
+
+def rotary(t):
+    """Positions inside the layer: the slot that plain layers have."""
+    made = type(t.layer)
+    settings = {"grouped": (2,), "routed": (1, 2)}.get(t.name, ())
+    try:
+        layer = made(WIDTH, HEADS, *settings, positions=mha.RotaryPositions()).double().eval()
+    except TypeError as error:
+        raise ValueError(f"{made.__name__} takes no positions: it has no slot for them") from error
+    turned = layer(t.x.flip(1)).flip(1)
+    assert not torch.allclose(layer(t.x), turned), "the order does not matter"
+
+
+def converted(t):
+    """At some setting it is the plain layer with the same weights."""
+    if t.name == "plain":
+        return
+    plain = mha.MultiHeadAttention(WIDTH, HEADS).double().eval()
+    same(t(layer=type(t.layer).from_plain(plain)), t(layer=plain))
+
+
+def fused(t):
+    """Count the calls of torch's kernel."""
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
+        t()
+    if not kernel.called:
+        raise LookupError
+
+
+COLUMNS = {
+    "self-attention": alone,
+    "over a memory": crossing,
+    "any mask": hidden,
+    "`is_causal`": causal,
+    "cache": cached,
+    "fused kernel": fused,
+    "taking heads out": taken,
+    "heads in processes": spread,
+    "gates": gated,
+    "watching": watched,
+    "rotary positions": rotary,
+    "from a plain layer": converted,
+}
+CLEAR = (ValueError, TypeError)  # what a layer may raise to refuse
+
+
+def tried(name, column):
+    """Return "yes" or "no", and the reason of a "no"."""
+    try:
+        with torch.no_grad():
+            COLUMNS[column](Trial(name))
+    except LookupError:
+        return "no", ""
+    except CLEAR as error:
+        return "no", reason(error)
+    return "yes", ""
+
+
+def reason(error):
+    """The layer's own words, on one line; a list of heads is ours and not worth repeating."""
+    return re.sub(r"\s+", " ", str(error)).replace("|", "\\|")
+
+
+def page():
+    """The whole page as text."""
+    reasons, rows = [], []
+    for name in NAMES:
+        cells = []
+        for column in COLUMNS:
+            answer, why = tried(name, column)
+            if why and (name, column, why) not in reasons:
+                reasons.append((name, column, why))
+            cells.append(f"{answer} [{len(reasons)}](#reasons)" if why else answer)
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    head = ["| layer | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    notes = [f"{n}. {name}, {column}: *{why}*" for n, (name, column, why) in enumerate(reasons, 1)]
+    return "\n".join([HEAD, *head, *rows, "\n(reasons)=\n## The reasons, in the layers' own words\n", *notes]) + "\n"
+
+
+def main():
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+    print(PAGE.read_text("utf8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
