@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.nn.functional as F
@@ -177,6 +178,20 @@ def test_the_terms_are_in_order_and_there_once():
     assert all(re.search(r"[\u4e00-\u9fff]", row[1]) for row in rows(BOOK / "notation.md", "中文 terms"))
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name[:2])
+def test_the_terms_in_the_margin_are_those_of_the_notation(path):
+    allowed = {
+        f"{row[0]} {one}" for row in rows(BOOK / "notation.md", "中文 terms") for one in (row[1], *row[1].split("，"))
+    }
+    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    (margin,) = [
+        found[1] for cell in cells for found in re.finditer(r":::\{margin\} 中文\n(.+?)\n:::", cell, re.DOTALL)
+    ]
+    terms = [line.removesuffix("\\") for line in margin.splitlines()]
+    assert len(terms) >= 2
+    assert set(terms) <= allowed
+
+
 def test_torch_means_what_the_notation_says():
     """True is *may look* for the fused kernel and *hide* for the layer; with fewer queries the first ones are meant."""
     torch.manual_seed(0)
@@ -309,6 +324,27 @@ def test_buttons_to_run_a_page_are_there_only_with_a_real_address(monkeypatch, a
     else:
         extension().offer_to_run(None, config)
         assert config.html_theme_options == {"a": 1}
+
+
+@pytest.mark.parametrize("address", ["", "https://a.github.io/b/", "http://a.github.io/b", "https://a b"])
+def test_a_preview_has_a_picture_only_where_the_address_is_known(monkeypatch, address):
+    monkeypatch.setenv("COURSE_SITE", address)
+    config, card = SimpleNamespace(), script(BOOK / "_ext" / "course_card.py")
+    if address in ("", "https://a.github.io/b/"):
+        card.offer_card(None, config)
+        found = vars(config).get("ogp_site_url"), vars(config).get("ogp_image")
+        assert found == ((address, address + "_static/card.png") if address else (None, None))
+    else:
+        with pytest.raises(ValueError, match="give https://HOST"):
+            card.offer_card(None, config)
+
+
+def test_the_picture_has_the_size_that_previews_ask_for(tmp_path):
+    (tmp_path / "_static").mkdir()
+    script(BOOK / "_ext" / "course_card.py").draw_card(tmp_path)
+    picture = tmp_path / "_static" / "card.png"
+    assert plt.imread(picture).shape[:2] == (630, 1200)
+    assert picture.stat().st_size < 60_000
 
 
 def test_the_map_lists_every_chapter_with_its_minutes_and_needs():

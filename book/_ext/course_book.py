@@ -12,6 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
+from course_card import draw_card, offer_card
 from course_icons import shrink_icons
 from course_styles import join_styles
 from sphinx.util import logging
@@ -208,10 +209,12 @@ def finish(app, exception):
         write_first_page(app)
         join_styles(Path(app.outdir))
         shrink_icons(Path(app.outdir))
+        draw_card(Path(app.outdir))
 
 
 def setup(app):
     app.connect("config-inited", offer_to_run)
+    app.connect("config-inited", offer_card)
     app.connect("builder-inited", choose_mathjax)
     app.connect("source-read", fill_in)
     app.connect("env-get-updated", keep_numbers, priority=900)

@@ -9,9 +9,10 @@ Taught in: the page "Fault museum" and the sections "A fault from the wild" of a
 from mha.museum._exhibit import Exhibit
 from mha.museum.cutting import CUTTING
 from mha.museum.hiding import HIDING
+from mha.museum.pruning import PRUNING
 from mha.museum.running import RUNNING
 from mha.museum.scoring import SCORING
 
-EXHIBITS = (*CUTTING, *SCORING, *HIDING, *RUNNING)
+EXHIBITS = (*CUTTING, *SCORING, *HIDING, *PRUNING, *RUNNING)
 
 __all__ = ["EXHIBITS", "Exhibit"]
