@@ -25,8 +25,8 @@ class ComposableAttention(Heads):
     At query i and key j the heads' scores are multiplied by base + (what word i says) + (what word j says), and so are
     their weights. Each word speaks through a matrix of low rank and a gate for each head, made from the layer's input.
 
-    Plain when: both ``base`` are the identity, and ``narrow`` and ``gate`` are zero on all four sides. With zeros there
-        and any ``base`` it is :class:`mha.TalkingAttention`.
+    Plain when: both ``base`` are the identity, and on all four sides ``gate`` and what spreads (the second half of
+        ``narrow``) are zero. With zeros there and any ``base`` it is :class:`mha.TalkingAttention`.
     Changes: ``before`` acts on the scores before the mask, ``after`` on the weights.
     Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² weights more and
         4·n²·h·(h + 2·r) operations more. Without gradients memory grows with n; with them, or watched, with n².
@@ -50,7 +50,7 @@ class ComposableAttention(Heads):
     @classmethod
     @torch.no_grad()
     def from_plain(cls, layer: Heads, *, rank: int | None = None) -> "ComposableAttention":
-        """Make the layer that does what a plain one does: words do not mix heads yet."""
+        """Make the layer that does what a plain one does: words do not mix heads yet, but can learn to."""
         rank = min(2, layer.heads) if rank is None else rank
         sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features, "rank": rank}
         bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
@@ -59,8 +59,8 @@ class ComposableAttention(Heads):
         for name, weight in layer.named_parameters():
             new.get_parameter(name).copy_(weight)
         for name, weight in new.named_parameters():
-            if name.endswith(("narrow.weight", "gate.weight")):
-                weight.zero_()
+            if name.endswith(("narrow.weight", "gate.weight")):  # what collects stays: with both zero none would learn
+                weight[len(weight) // 2 if "narrow" in name else 0 :] = 0
         return new.train(layer.training)
 
     def forward(

@@ -49,7 +49,7 @@ class HeadWeights(nn.Module):
 class Composition(nn.Module):
     """Hold what mixes heads at one place: a matrix for all words, weights made from queries, weights made from keys.
 
-    Plain when: ``base`` is the identity, and ``narrow`` and ``gate`` are zero on both sides.
+    Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
     Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
     Taught in: chapter 17.
     """

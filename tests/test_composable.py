@@ -132,6 +132,15 @@ def test_a_static_base_alone_is_talking_heads():
     assert error(composed(x, is_causal=True), talking(x, is_causal=True)) < LIMIT
 
 
+def test_a_layer_made_from_a_plain_one_can_learn_to_mix():
+    layer = mha.ComposableAttention.from_plain(mha.MultiHeadAttention(D_MODEL, HEADS))
+    layer(torch.randn(B, N, D_MODEL)).square().sum().backward()
+    for place in (layer.before, layer.after):
+        for side in (place.of_query, place.of_key):
+            collect, spread = side.narrow.weight.grad.chunk(2)
+            assert collect.abs().max() == 0 < 1e-9 < spread.abs().max()
+
+
 def test_a_layer_made_from_a_plain_one_keeps_its_settings():
     plain = mha.MultiHeadAttention(D_MODEL, 2, d_head=4, kdim=5, vdim=7, bias="qk", positions=None, dropout=0.3).eval()
     layer = mha.ComposableAttention.from_plain(plain)
