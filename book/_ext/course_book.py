@@ -186,7 +186,8 @@ def keep_numbers(app, env):
             continue
         number = int(found[1])
         sections = env.toc_secnumbers[name]
-        env.toc_secnumbers[name] = {anchor: (number, *rest[1:]) for anchor, rest in sections.items() if rest}
+        renumbered = {anchor: rest and (number, *rest[1:]) for anchor, rest in sections.items()}
+        env.toc_secnumbers[name] = renumbered  # None stays: a section without an entry is given that of its page
         for kind, figures in env.toc_fignumbers.get(name, {}).items():
             env.toc_fignumbers[name][kind] = {label: (number, *rest[1:]) for label, rest in figures.items()}
         nodes = [env.titles[name], *env.tocs[name].findall(lambda node: "secnumber" in getattr(node, "attributes", {}))]
