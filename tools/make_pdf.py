@@ -98,6 +98,7 @@ def print_page(tab, address, start, change):
     if tab.locator(".math").count():
         tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
         tab.evaluate("() => MathJax.startup.promise")
+        tab.evaluate("() => MathJax.startup.document.lazyTypesetAll()")  # pages draw a formula when it comes into view
     kept = tab.evaluate(change)
     tab.evaluate(OPEN)
     tab.add_style_tag(content=STYLE % (start - 1))

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MATHJAX = Path("node_modules", "mathjax")
 IN_THE_BOOK = "vendor/mathjax"
 SCRIPT = "tex-chtml.js"
-NEEDED = (SCRIPT, "input/tex/extensions", "output/chtml/fonts/woff-v2")  # a page loads the last two on demand
+NEEDED = (SCRIPT, "ui/lazy.js", "input/tex/extensions", "output/chtml/fonts/woff-v2")  # the last two: on demand
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
 RUNNABLE = re.compile(r'<div class="[^"]*\btag_try-it\b')

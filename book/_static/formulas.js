@@ -1,16 +1,13 @@
-/* A formula that is wider than its column scrolls by itself; with this it can be scrolled from the keyboard too. */
+/* A formula that is wider than its column scrolls by itself; with this it can be scrolled from the keyboard too.
+   Formulas are drawn when the reader comes near them, so each is looked at whenever its size changes. */
 (() => {
   "use strict";
-  function letTabReach() {
-    for (const formula of document.querySelectorAll('mjx-container[display="true"]')) {
-      if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
-      else formula.removeAttribute("tabindex");
+  const watcher = new ResizeObserver((changes) => {
+    for (const { target } of changes) {
+      const formula = target.querySelector('mjx-container[display="true"]');
+      if (formula?.scrollWidth > formula?.clientWidth) formula.tabIndex = 0;
+      else formula?.removeAttribute("tabindex");
     }
-  }
-  addEventListener("load", async () => {
-    await window.MathJax?.startup?.promise;
-    letTabReach();
-    addEventListener("resize", letTabReach);
-    addEventListener("toggle", letTabReach, true);
   });
+  for (const place of document.querySelectorAll("div.math")) watcher.observe(place);
 })();

@@ -30,6 +30,7 @@ BROKEN = """() => {
 
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
 STILL = "Promise.allSettled(document.getAnimations().map(moving => moving.finished)).then(() => true)"
 CHECK = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
 
@@ -66,6 +67,7 @@ def open_page(browser, address):
         if tab.locator(".math").count():
             tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
             tab.evaluate("() => MathJax.startup.promise")
+            tab.evaluate(DRAW_ALL)
         tab.evaluate("() => document.fonts.ready.then(() => true)")
         return tab, problems
 
