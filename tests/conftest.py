@@ -1,5 +1,9 @@
 """What every test starts from: annotations that are checked, float64, the same examples on every run."""
 
+import os
+import shutil
+from pathlib import Path
+
 import hypothesis
 import jaxtyping
 import pytest
@@ -9,6 +13,14 @@ jaxtyping.install_import_hook("mha", "beartype.beartype")  # before mha is impor
 
 hypothesis.settings.register_profile("course", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("course")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+]  # fmt: skip
+AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
+CHECK = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +39,34 @@ def reader():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")  # one process can drive only one browser at a time, and other files need theirs
+def browser():
+    """Chromium, driven by playwright; without it the tests that ask for it are skipped by name."""
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip("no Chromium here: on Debian `sudo apt install chromium fonts-noto-cjk`, see README.md")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def violations():
+    """What axe finds against the rules of WCAG 2.2, levels A and AA, in an open page; more than ``passes`` hold."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm install")
+    axe = AXE.read_text(encoding="utf-8")
+
+    def found_in(tab, passes):
+        if not tab.evaluate("typeof axe === 'object'"):
+            tab.evaluate(axe)
+        found = tab.evaluate(CHECK)
+        assert len(found["passes"]) > passes
+        return {v["id"]: [node["html"][:200] for node in v["nodes"][:3]] for v in found["violations"]}
+
+    return found_in
