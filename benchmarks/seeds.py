@@ -376,6 +376,30 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
             1.0,
         ),
     },
+    "15": {
+        "look-up, 16 heads of 2": ("share_right('16 heads of 2', seed)", 0.5, 0.8),
+        "look-up, the same with overlap 1": ("share_right('the same, overlap 1', seed)", 0.95, 1.0),
+        "look-up, 10 heads of 4": ("share_right('10 heads of 4', seed)", 0.95, 1.0),
+        "look-up, 8 heads of 4": ("share_right('8 heads of 4', seed)", 0.94, 1.0),
+        "digits, 8 heads of 4": ("recognized('8 heads of 4', seed)", 0.88, 0.98),
+        "digits, overlap 2": ("recognized('overlap 2', seed)", 0.88, 0.98),
+        "digits, 5 heads of 8": ("recognized('5 heads of 8', seed)", 0.86, 0.98),
+        "digits, overlap 2 above 8 heads of 4": (
+            "recognized('overlap 2', seed) - recognized('8 heads of 4', seed)",
+            -0.05,
+            0.05,
+        ),
+        "digits, overlap 2 above 5 heads of 8": (
+            "recognized('overlap 2', seed) - recognized('5 heads of 8', seed)",
+            -0.05,
+            0.06,
+        ),
+        "digits, steady learning rate, overlap 2 above 8 heads of 4": (
+            "recognized('overlap 2', seed, steady=True) - recognized('8 heads of 4', seed, steady=True)",
+            -0.1,
+            0.1,
+        ),
+    },
     "16": {
         "second layer, most used head, β = 0 above β = 0.01": (
             "(served('β = 0', seed)[0] - served('β = 0.01', seed)[0]).item()",
