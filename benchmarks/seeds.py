@@ -180,6 +180,82 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "price of no biases, sinusoidal, nats": ("cost_of_none('sinusoidal', seed)", -0.06, 0.06),
         "price of no biases, rotary, nats": ("cost_of_none('rotary', seed)", -0.02, 0.16),
     },
+    "09": {
+        "previous token, best head on unseen Python": ("best('previous', reader(seed))", 0.6, 1.0),
+        "previous token, best untrained head": ("best('previous', null.untrained(model, seed=seed + 7))", 0.0, 0.2),
+        "induction, best head on repeats": ("best('induction', reader(seed))", 0.85, 1.0),
+        "induction, null": (
+            "null.null([look(null.untrained(model, seed=seed + 7), repeat)], RULES['induction'][1])",
+            0.0,
+            0.3,
+        ),
+        "its bracket, best head on unseen Python": ("best('its bracket', reader(seed))", 0.42, 1.0),
+        "its bracket, null": (
+            "null.null([look(null.untrained(model, seed=seed + 7), python)], RULES['its bracket'][1])",
+            0.0,
+            0.35,
+        ),
+        "line end, best head less null": ("best('line end', reader(seed)) - opponent['line end']", 0.0, 0.5),
+        "rarest, best head less null": ("best('rarest', reader(seed)) - opponent['rarest']", -0.1, 0.1),
+        "name's value, best head less null": (
+            "(lambda rule: best(rule, reader(seed)) - opponent[rule])(list(RULES)[6])",
+            -0.2,
+            0.0,
+        ),
+        "code alone: previous token": ("best('previous', reader(seed, 'code'))", 0.0, 1.0),
+        "code alone: induction": ("best('induction', reader(seed, 'code'))", 0.0, 0.5),
+        "code alone: its bracket": ("best('its bracket', reader(seed, 'code'))", 0.0, 1.0),
+        "open bracket, one head a layer": ("finds_open(closer(1, seed)).max()", 0.5, 1.0),
+        "open bracket, four heads a layer": ("finds_open(closer(4, seed)).max()", 0.5, 1.0),
+        "open bracket, four heads a layer, second best head": (
+            "finds_open(closer(4, seed)).topk(2).values[1]",
+            0.1,
+            0.6,
+        ),
+        "open bracket, null": (
+            "null.null([look(null.untrained(closer(1), seed=seed + 7), nest)], still_open)",
+            0.0,
+            0.2,
+        ),
+        "heads of one layer differ less than of two, Python": (
+            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.similarity.divergence(look(reader(seed), python))))",
+            0.02,
+            1.0,
+        ),
+        "the same, repeats": (
+            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.similarity.divergence(look(reader(seed), repeat))))",
+            0.1,
+            1.0,
+        ),
+        "layer 2 removed against the sum of its heads, nats on repeats": (
+            "damage(reader(seed), 1, without(range(4)))[1] / damages(reader(seed), without)[1, 4:].sum()",
+            2.0,
+            8.0,
+        ),
+        "sharpness and damage on Python, rank correlation": (
+            "rank_correlation(sharpness(reader(seed), python), damages(reader(seed), without)[0])",
+            0.1,
+            0.8,
+        ),
+        "sharpness and damage on repeats, rank correlation": (
+            "rank_correlation(sharpness(reader(seed), repeat), damages(reader(seed), without)[1])",
+            0.4,
+            1.0,
+        ),
+        "induction without the previous-token heads": (
+            "induction_left(reader(seed), previous_heads(reader(seed)))",
+            0.0,
+            0.4,
+        ),
+        "induction without the other heads of layer 1": (
+            "induction_left(reader(seed), [h for h in range(4) if h not in previous_heads(reader(seed))])",
+            0.8,
+            1.0,
+        ),
+        "two layers, nats on repeats": ("prices(reader(seed))[1]", 0.2, 0.6),
+        "one layer, nats on repeats": ("prices(reader(seed, layers=1))[1]", 2.0, 4.2),
+        "one layer, induction": ("best('induction', reader(seed, layers=1))", 0.0, 0.4),
+    },
     "10": {
         "chants, first layer, damage of each head alone, summed": (
             "damage(trained(seed), 'chants')[0].sum()",
