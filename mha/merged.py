@@ -70,7 +70,17 @@ class MergedAttention(Heads):
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         dropout = self.dropout if self.training else 0.0
         heads = core.attend(q, k, v, mask, is_causal=is_causal, dropout=dropout, **self.edits({}))
-        return self.merge(self.at_heads(heads + self.own_average(query, own_mask, cache) if self.average else heads))
+        return self.merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
+
+    def add_average(
+        self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: MemoryCache | None
+    ) -> Float[Tensor, "b h i d"]:
+        """Add the average of the own words to what the heads have read, unless it is switched off."""
+        if self.average:
+            return heads + self.own_average(x, own_mask, cache)
+        if isinstance(cache, MergedCache):
+            cache.length += x.shape[1]  # nothing to remember, but these words have been fed
+        return heads
 
     def own_average(
         self, x: Float[Tensor, "b i m"], own_mask: Tensor | None = None, cache: MergedCache | None = None

@@ -140,6 +140,21 @@ def test_the_running_sum_does_not_grow():
     assert set(sizes) == {B * WIDTH + 1}
 
 
+@torch.no_grad()
+def test_without_the_average_a_model_still_feeds_one_word_at_a_time():
+    layer, (x, memory) = merged(average=False), texts()
+    cache, fed_words = layer.new_cache(), []
+    assert error(torch.cat([layer(word, memory, cache=cache) for word in x.split(1, 1)], 1), layer(x, memory)) < LIMIT
+    assert cache.length == N
+    model, source = mha.EncoderDecoder(9, 11, 12, 2), torch.randint(9, (3, 4))
+    only = mha.MergedAttention(12, 2, average=False)
+    model.decoder = mha.Stack([deepening.MergedDecoderLayer(12, lambda: only)])
+    only.register_forward_pre_hook(lambda layer, given: fed_words.append(given[0].shape[1]))
+    written = [model.generate(source, 6, start=0, cached=cached) for cached in (True, False)]
+    assert torch.equal(*written)
+    assert fed_words[:6] == [1] * 6
+
+
 # ---- what it costs
 
 
