@@ -9,10 +9,11 @@ Taught in: the page "Fault museum" and the sections "A fault from the wild" of a
 from mha.museum._exhibit import Exhibit
 from mha.museum.cutting import CUTTING
 from mha.museum.hiding import HIDING
+from mha.museum.judging import JUDGING
 from mha.museum.pruning import PRUNING
 from mha.museum.running import RUNNING
 from mha.museum.scoring import SCORING
 
-EXHIBITS = (*CUTTING, *SCORING, *HIDING, *PRUNING, *RUNNING)
+EXHIBITS = (*CUTTING, *SCORING, *HIDING, *PRUNING, *RUNNING, *JUDGING)
 
 __all__ = ["EXHIBITS", "Exhibit"]
