@@ -403,6 +403,7 @@ def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
     for name in (
         "LICENSE",
         "es5/tex-chtml.js",
+        "es5/ui/lazy.js",
         "es5/input/tex/extensions/a.js",
         "es5/output/chtml/fonts/woff-v2/b.woff",
     ):
@@ -414,7 +415,8 @@ def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
         course_book.finish(app, None)
     copied = app.outdir / "_static" / "vendor" / "mathjax"
     found = {path.relative_to(copied).as_posix() for path in copied.rglob("*") if path.is_file()}
-    assert found == {"LICENSE", "tex-chtml.js", "input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
+    drawing = {"tex-chtml.js", "ui/lazy.js", "input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
+    assert found == drawing | {"LICENSE"}
 
 
 def test_the_first_page_leads_on_and_a_failed_build_is_left_alone(app):
