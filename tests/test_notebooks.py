@@ -197,6 +197,10 @@ def test_the_spelling_is_american(path):
 # ---- It is a chapter
 
 
+def test_nothing_waits_to_be_filled_in(path):
+    assert re.findall(r"<<\w+>>|\b[A-Z]{3,}-[A-Z]{4,}\b|\b(?:TODO|TBD|FIXME|XXX|SEEDTEXT)\b", text(path)) == []
+
+
 def test_it_is_in_the_book(path):
     table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
     files = [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]
