@@ -617,6 +617,59 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "twelve layers, norm after, formula, unlikeness": ("unlikeness('formula', seed=seed)", 0.05, 1.0),
         "twelve layers, norm before, Xavier, unlikeness": ("unlikeness('Xavier', True, seed)", 0.05, 1.0),
     },
+    "20": {
+        "ball, feedback, 1 layer, worst of 8 swaps": (
+            "share_right(trained('feedback', 1, seed))[:9].min()",
+            0.95,
+            1.0,
+        ),
+        "ball, feedback, 1 layer, after 12 swaps": ("share_right(trained('feedback', 1, seed))[12]", 0.85, 1.0),
+        "ball, feedback, 1 layer, after 16 swaps": ("share_right(trained('feedback', 1, seed))[16]", 0.5, 1.0),
+        "ball, plain, 1 layer, best after 3 swaps or more": (
+            "share_right(trained('plain', 1, seed))[3:].max()",
+            0.3,
+            0.65,
+        ),
+        "ball, plain, 2 layers, best after 5 swaps or more": (
+            "share_right(trained('plain', 2, seed))[5:].max()",
+            0.3,
+            0.65,
+        ),
+        "ball, plain, 4 layers, best after 8 swaps or more": (
+            "share_right(trained('plain', 4, seed))[8:].max()",
+            0.3,
+            0.65,
+        ),
+        "ball after 3 swaps, plain, 2 layers over 1": (
+            "share_right(trained('plain', 2, seed))[3] - share_right(trained('plain', 1, seed))[3]",
+            0.05,
+            1.0,
+        ),
+        "ball after 4 swaps, plain, 4 layers over 2": (
+            "share_right(trained('plain', 4, seed))[4] - share_right(trained('plain', 2, seed))[4]",
+            0.05,
+            1.0,
+        ),
+        "only the bottom is remembered, best after 4 to 8 swaps": (
+            "share_right(fixed(0, seed))[4:9].max()",
+            0.3,
+            0.5,
+        ),
+        "only the top is remembered, worst of 8 swaps": ("share_right(fixed(1, seed))[:9].min()", 0.9, 1.0),
+        "learned mixture, share of the top": ("trained('feedback', 1, seed).decoder.mixing.softmax(0)[1]", 0.3, 0.8),
+        "one plain layer that writes, worst of 40 swaps": ("writes(writer(seed=seed)).min()", 0.95, 1.0),
+        "memories without softmax against with it, two layers": ("growth(2, seed)", 1, 30),
+        "memories without softmax against with it, six layers": ("growth(6, seed)", 1e3, 1e12),
+    },
+    "21": {
+        "recall, plain, twice the steps": ("longer('plain', seed)", 0.98, 1.0),
+        "recall, grouped, twice the steps": ("longer('grouped', seed)", 0.98, 1.0),
+        "recall, plain, as stored": (
+            "abs(choosing.quality('recall', 'plain', seed) - found['quality']['recall']['plain']['values'][seed])",
+            0.0,
+            0.05,
+        ),
+    },
 }
 
 

@@ -1,6 +1,6 @@
 """Faults that depend on the mode, on the order of calls, or on where the weights come from.
 
-Taught in: chapters 03, 07, 08 and 12.
+Taught in: chapters 03, 07, 08, 12 and 20.
 """
 
 import torch
@@ -123,6 +123,25 @@ def a_second_text_is_like_a_first(number):
     return number(pointer, 3) == number(pointer, 3)
 
 
+def mixture_without_softmax(states, w):
+    """Mix the states of all layers, (levels, b, m), with learned numbers."""
+    share = w.softmax(0)
+    share = w.view(-1, 1, 1)
+    return (states * share).sum(0)
+
+
+def mixture_with_softmax(states, w):
+    """Mix the states of all layers, (levels, b, m), with learned numbers."""
+    share = w.softmax(0).view(-1, 1, 1)
+    return (states * share).sum(0)
+
+
+def a_mixture_of_equal_states_is_that_state(mix):
+    """Weights that sum to 1 leave equal states as they are."""
+    same = V[0, 0].expand(3, 5, 8)
+    return torch.allclose(mix(same, torch.tensor([1.0, 2.0, 0.5])), same[0], atol=1e-5)
+
+
 RUNNING = (
     Exhibit(
         "Causal in training only",
@@ -189,5 +208,16 @@ RUNNING = (
         lambda f: len(f(Pointer(), 3)) == 3,
         ("rasbt/LLMs-from-scratch#925",),
         "12_cache_and_sharing",
+    ),
+    Exhibit(
+        "The softmax that is thrown away",
+        "What a model feeds back to itself grows with the text, in deep models until it overflows.",
+        "Somebody who mixes equal states, or adds the same number to all weights.",
+        mixture_without_softmax,
+        mixture_with_softmax,
+        a_mixture_of_equal_states_is_that_state,
+        lambda f: f(V[0], torch.ones(1)).shape == V[0, 0].shape,
+        ("lucidrains/feedback-transformer-pytorch#8",),
+        "20_feed_back#a-fault-from-the-wild",
     ),
 )
