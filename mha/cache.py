@@ -80,8 +80,8 @@ class KeyValueCache:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
         if _row(k) != _row(self._k) or _row(v) != _row(self._v):
             raise ValueError(
-                f"keys {tuple(k.shape)} and values {tuple(v.shape)} of {k.dtype} do not continue the cache's (batch, "
-                f"heads, width, type {_row(self._k)} and {_row(self._v)}): use a new cache, one for each layer"
+                f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
+                f"of {_row(self._k)} and {_row(self._v)}: use a new cache, one for each layer"
             )
         self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
         self.length = end

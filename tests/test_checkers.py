@@ -15,7 +15,7 @@ from torch import Tensor
 
 import mha.check
 from mha.check import Exercise, judge
-from mha.check._compare import same
+from mha.check._compare import compare, same
 from mha.check._judge import UNSOLVED
 
 
@@ -292,6 +292,15 @@ def test_small_differences_are_forgiven_and_larger_ones_are_not():
 
 def test_a_difference_on_a_later_case_is_found():
     assert not judge(DOUBLE, lambda x: 3.0)[0]
+
+
+def test_a_difference_behind_the_entries_that_are_shown_is_named():
+    right = torch.arange(12.0).view(3, 4)
+    late, early = right.clone(), right.clone()
+    late[2, 3], early[0, 0] = 0, 5
+    assert compare(late, right, 1e-6).endswith("they differ first at [2, 3], where yours is 0 and right is 11")
+    assert compare(early, right, 1e-6).endswith("of shape (3, 4)")
+    assert compare(right / 0, right, 1e-6).endswith("nan comes from 0/0, or from a softmax of nothing but −∞")
 
 
 def test_an_answer_that_never_ends_is_stopped():

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 LONGEST = 300  # characters of a value that are shown
+SHOWN = 6  # entries of a tensor
 KINDS = {Tensor: "a tensor", np.ndarray: "an array", (list, tuple): "a list", (int, float): "a number"}
 
 
@@ -23,7 +24,25 @@ def compare(result: Any, right: Any, tolerance: float) -> str:
                 return f"the {name} is {found}, it should be {wanted}"
     elif isinstance(right, (list, tuple)) and len(result) != len(right):
         return f"{len(right)} entries were expected, your function returned {len(result)}: {show(result)}"
-    return "" if same(result, right, tolerance) else f"yours gives {show(result)}, right is {show(right)}"
+    if same(result, right, tolerance):
+        return ""
+    return f"yours gives {show(result)}, right is {show(right)}{_first_difference(result, right, tolerance)}"
+
+
+def _first_difference(result: Any, right: Any, tolerance: float) -> str:
+    """Say where two tensors differ first, if that lies behind the entries that are shown, or where nan comes from."""
+    if not isinstance(right, (Tensor, np.ndarray)):
+        return ""
+    result, right = torch.as_tensor(result), torch.as_tensor(right)
+    if result.isnan().any() and not right.isnan().any():
+        return "; nan comes from 0/0, or from a softmax of nothing but −∞"
+    pairs = zip(result.flatten().tolist(), right.flatten().tolist(), strict=True)
+    first = next((n for n, (a, b) in enumerate(pairs) if not _equal(a, b, tolerance)), 0)
+    if first < SHOWN:
+        return ""
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(first), right.shape))
+    yours, other = (_write(one[place].item()) for one in (result, right))
+    return f"; they differ first at {list(place)}, where yours is {yours} and right is {other}"
 
 
 def _kind(value: Any) -> str:
@@ -68,8 +87,8 @@ def show(value: Any) -> str:
 def _write(value: Any) -> str:
     if isinstance(value, (Tensor, np.ndarray)):
         numbers = torch.as_tensor(value).detach().flatten()
-        short = [round(x, 4) if isinstance(x, float) else x for x in numbers[:6].tolist()]
-        return f"{str(short)[:-1]}{', …' if len(numbers) > 6 else ''}] of shape {tuple(value.shape)}"
+        short = [round(x, 4) if isinstance(x, float) else x for x in numbers[:SHOWN].tolist()]
+        return f"{str(short)[:-1]}{', …' if len(numbers) > SHOWN else ''}] of shape {tuple(value.shape)}"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):

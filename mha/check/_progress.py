@@ -27,7 +27,10 @@ def exercises() -> dict[str, Any]:
 def solved(exercise: Any, answer: Callable) -> None:
     """Note an exercise as solved, if the answer is the reader's: its name begins with ``my_``, as in the stubs."""
     name = next((name for name, other in exercises().items() if other is exercise), None)
-    if name is None or not getattr(answer, "__name__", "").startswith("my_"):
+    given = getattr(answer, "__name__", "")
+    if name is None or not given.startswith("my_"):
+        if name and not given.startswith(("solved", "_")):
+            print(f"  (Not noted as solved: {given or 'your function'} is no name of a stub; they begin with my_.)")
         return
     try:
         names = sorted({*_read(), name})

@@ -13,7 +13,13 @@ def _random(*shape: int, seed: int = 12) -> Tensor:
 
 def _sizes() -> list[tuple]:
     """Layers, heads, key heads, width, texts, length, bits."""
-    return [(2, 3, 1, 5, 1, 7, 8), (3, 8, 2, 4, 2, 5, 16), (32, 32, 8, 128, 16, 8192, 16), (6, 8, 8, 64, 1, 1000, 32)]
+    return [
+        (2, 3, 1, 5, 1, 7, 8),
+        (2, 4, 2, 4, 1, 6, 4),
+        (3, 8, 2, 4, 2, 5, 16),
+        (32, 32, 8, 128, 16, 8192, 16),
+        (6, 8, 8, 64, 1, 1000, 32),
+    ]
 
 
 def _bytes(layers: int, heads: int, kv_heads: int, d_head: int, texts: int, length: int, bits: int) -> int:
