@@ -1,9 +1,7 @@
 """The pages of the book that are not executed, its settings and its own extension, before anything is built."""
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -13,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
+from programs import load
 from torch import nn
 
 import mha
@@ -40,17 +39,8 @@ def read(page):
     return page.read_text(encoding="utf-8")
 
 
-def script(path):
-    """A program that is not part of the package, as a module."""
-    sys.path[:0] = [str(path.parent)] if str(path.parent) not in sys.path else []
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def extension():
-    return script(BOOK / "_ext" / "course_book.py")
+    return load("book/_ext/course_book.py")
 
 
 def rows(page, heading):
@@ -123,7 +113,7 @@ def test_the_quoted_answers_of_the_checker_are_what_it_says():
 
 
 def test_the_table_of_the_checkers_says_what_they_do_now():
-    page = script(ROOT / "tools" / "make_checker_table.py").page()
+    page = load("tools/make_checker_table.py").page()
     assert read(BOOK / "checkers.md") == page, "python tools/make_checker_table.py"
     known, caught, named = map(int, re.search(r"(\d+) wrong answers: (\d+) caught, (\d+) named", page).groups())
     assert known == caught
@@ -262,7 +252,7 @@ def test_repeated_ids_and_the_icon_script_are_taken_out_and_nothing_else():
 
 
 def test_small_style_sheets_become_one_and_a_second_build_changes_nothing(tmp_path):
-    styles = script(BOOK / "_ext" / "course_styles.py")
+    styles = load("book/_ext/course_styles.py")
     (tmp_path / "_static").mkdir()
     for name in styles.JOINED:
         (tmp_path / "_static" / name).write_text(f"/* {name} */")
@@ -280,7 +270,7 @@ def test_small_style_sheets_become_one_and_a_second_build_changes_nothing(tmp_pa
 
 def test_only_icons_that_a_page_uses_are_kept():
     css = '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-dog:before{content:"\\f6d3"}.x{--icon:"\uf058"}'
-    rest, needed = script(BOOK / "_ext" / "course_icons.py").shrink(css, {"fa-bars"})
+    rest, needed = load("book/_ext/course_icons.py").shrink(css, {"fa-bars"})
     assert rest == '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.x{--icon:"\uf058"}'
     assert needed == {0xF0C9, 0xF058}
 
@@ -329,7 +319,7 @@ def test_buttons_to_run_a_page_are_there_only_with_a_real_address(monkeypatch, a
 @pytest.mark.parametrize("address", ["", "https://a.github.io/b/", "http://a.github.io/b", "https://a b"])
 def test_a_preview_has_a_picture_only_where_the_address_is_known(monkeypatch, address):
     monkeypatch.setenv("COURSE_SITE", address)
-    config, card = SimpleNamespace(), script(BOOK / "_ext" / "course_card.py")
+    config, card = SimpleNamespace(), load("book/_ext/course_card.py")
     if address in ("", "https://a.github.io/b/"):
         card.offer_card(None, config)
         found = vars(config).get("ogp_site_url"), vars(config).get("ogp_image")
@@ -341,7 +331,7 @@ def test_a_preview_has_a_picture_only_where_the_address_is_known(monkeypatch, ad
 
 def test_the_picture_has_the_size_that_previews_ask_for(tmp_path):
     (tmp_path / "_static").mkdir()
-    script(BOOK / "_ext" / "course_card.py").draw_card(tmp_path)
+    load("book/_ext/course_card.py").draw_card(tmp_path)
     picture = tmp_path / "_static" / "card.png"
     assert plt.imread(picture).shape[:2] == (630, 1200)
     assert picture.stat().st_size < 60_000

@@ -1,13 +1,12 @@
 """The comparison of all layers: what is stored belongs to this code, its table says the same, its parts are right."""
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from programs import load
 
 import mha
 from mha import _fingerprint, choosing, findings
@@ -19,12 +18,7 @@ CELLS = [(task, name) for task in choosing.TASKS for name, c in choosing.LAYERS.
 @pytest.fixture(scope="module")
 def benchmark():
     """The program that trains."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("choosing_benchmark", ROOT / "benchmarks" / "choosing.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path.remove(str(ROOT / "benchmarks"))
-    return module
+    return load("benchmarks/choosing.py")
 
 
 @pytest.fixture(autouse=True)

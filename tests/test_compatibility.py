@@ -1,11 +1,11 @@
 """What goes together: the page says what the layers do now, and the program that writes it can say no."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from programs import load
 
 import mha
 
@@ -15,10 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="module")
 def tool():
     """The program that tries all layers."""
-    spec = importlib.util.spec_from_file_location("make_compatibility", ROOT / "tools" / "make_compatibility.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("tools/make_compatibility.py")
 
 
 def test_the_page_says_what_the_layers_do_now(tool):

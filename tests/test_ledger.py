@@ -1,12 +1,12 @@
 """The claims ledger: no claim is lost, no verdict stands without an executed cell, and the page is up to date."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from programs import load
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text("utf8"))
@@ -15,10 +15,7 @@ NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[
 
 
 def maker():
-    spec = importlib.util.spec_from_file_location("make_ledger", ROOT / "tools" / "make_ledger.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("tools/make_ledger.py")
 
 
 def deciding_cells(number):

@@ -1,11 +1,11 @@
 """The fault museum: every broken exhibit fails its test, every mended one passes, and the page shows them."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from programs import load
 
 from mha.museum import EXHIBITS
 
@@ -43,8 +43,6 @@ def test_there_are_many_and_no_two_are_the_same():
 
 
 def test_the_page_shows_what_the_museum_holds():
-    path = ROOT / "tools" / "make_museum.py"
-    spec = importlib.util.spec_from_file_location("make_museum", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert (ROOT / "book" / "fault_museum.md").read_text("utf8") == module.page(), "python tools/make_museum.py"
+    assert (ROOT / "book" / "fault_museum.md").read_text("utf8") == load("tools/make_museum.py").page(), (
+        "python tools/make_museum.py"
+    )

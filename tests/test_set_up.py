@@ -1,7 +1,6 @@
 """The tools and files around the course: what the README promises, and how notebooks are stored."""
 
 import base64
-import importlib.util
 import io
 import re
 import sys
@@ -12,18 +11,12 @@ import nbformat
 import pytest
 from matplotlib.image import imread
 from nbformat import v4
+from programs import load
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-runner = tool("run_notebooks")
+runner = load("tools/run_notebooks.py")
 
 
 def write(path, *sources, tags=()):
@@ -116,7 +109,7 @@ def test_a_picture_keeps_its_pixels_and_loses_its_comments():
 def test_the_diff_shows_sources_and_outputs_and_one_line_for_a_picture():
     picture = v4.new_output("display_data", data={"image/png": "AAAA" * 1000, "text/plain": "<Figure>"})
     cell = v4.new_code_cell("1 + 1", outputs=[v4.new_output("execute_result", data={"text/plain": "2"}), picture])
-    lines = list(tool("show_notebook").show(v4.new_notebook(cells=[cell])))
+    lines = list(load("tools/show_notebook.py").show(v4.new_notebook(cells=[cell])))
     assert lines[:3] == ["── code", "1 + 1", "  → 2"]
     assert re.fullmatch(r"  → <Figure>\n    \[image/png, 4000 characters, [0-9a-f]{12}\]", lines[3])
 
@@ -129,19 +122,19 @@ def test_the_diff_shows_sources_and_outputs_and_one_line_for_a_picture():
 )
 def test_a_python_that_is_too_old_or_too_new_is_named(monkeypatch, capsys, version, words):
     monkeypatch.setattr(sys, "version_info", version)
-    assert tool("check_python").main() == 1
+    assert load("tools/check_python.py").main() == 1
     said = capsys.readouterr().out
     assert words in said
     assert "3.10 to 3.13" in said
 
 
 def test_this_python_is_accepted_without_a_word(capsys):
-    assert tool("check_python").main() == 0
+    assert load("tools/check_python.py").main() == 0
     assert capsys.readouterr().out == ""
 
 
 def test_the_supported_pythons_are_the_same_everywhere():
-    check, project = tool("check_python"), (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    check, project = load("tools/check_python.py"), (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (low, high), workflow = (check.OLDEST, check.NEWEST), (ROOT / ".github/workflows/course.yml").read_text()
     assert f'requires-python = ">={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"' in project
     assert "python: " + str([f"3.{i}" for i in range(low[1], high[1] + 1)]).replace("'", '"') in workflow
@@ -151,7 +144,7 @@ def test_constraints_pin_everything_and_name_no_host():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert all(re.match(r"[a-z0-9-]+==[^ ]+( ; .+)?$", line) for line in lines)
     assert not [line for line in lines if line.startswith(("cuda", "nvidia", "triton")) or "://" in line]
-    assert tool("make_constraints").TORCH in lines
+    assert load("tools/make_constraints.py").TORCH in lines
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
