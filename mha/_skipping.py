@@ -45,7 +45,7 @@ def read_where(
 def _read_apart(
     q: Tensor, counts: list[list[int]], at: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal, dropout
 ) -> Tensor:
-    """Read for gathered queries (n, d): ``counts`` of them for each head in each batch entry, standing at keys ``at``."""
+    """Read for gathered queries (n, d), ``counts`` for each head in each batch entry, that stand at keys ``at``."""
     if is_causal and mask is None:
         of_each = (x.split([sum(heads) for heads in counts]) for x in (q, at))
         return torch.cat([_read_past(*one, dropout) for one in zip(*of_each, counts, k, v, strict=True)])
