@@ -10,7 +10,7 @@ import mha
 from mha import core
 
 SHAPES = ((1, 1024, 512, 8), (8, 128, 512, 8), (1, 4096, 512, 8))  # batch, n, d_model, heads
-CHUNK = 64
+CHUNK = 128
 EXPLICIT, CHUNKED = "plain, explicit formula", f"plain, explicit, {CHUNK} queries at a time"
 KERNEL, TALKING, COMPOSED = "plain, fused kernel", "talking heads", "composed heads, R = 2"
 
@@ -70,7 +70,7 @@ from contextlib import nullcontext
 torch.manual_seed(0)
 layer, x = mha.ComposableAttention(512, 8), torch.randn(1, {n}, 512)
 with torch.no_grad():
-    layer(torch.randn(1, 80, 512))
+    layer(torch.randn(1, 150, 512))
 start()
 with {context}:
     layer(x)

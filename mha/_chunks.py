@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mha.masks import causal_mask, combine
 
-CHUNK = 64  # queries at a time: most of their scores stay in the processor's caches
+CHUNK = 128  # queries at a time: many of their scores stay in the processor's caches
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def attend_in_chunks(
 ) -> Float[Tensor, "b h i c"]:
     """Compose, hide, normalize, compose and read for a few queries at a time, in rooms that are used again.
 
-    It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 64, not with i · j.
+    It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 128, not with i · j.
 
     Shapes: ``before`` and ``after`` are matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
     Taught in: chapter 17.
