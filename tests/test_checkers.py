@@ -6,17 +6,23 @@ import importlib
 import json
 import pkgutil
 import random
+import re
 import sys
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import mha
 import mha.check
-from mha.check import Exercise, judge
+from mha.check import Exercise, ch05, ch12, ch17, judge
 from mha.check._compare import compare, same
 from mha.check._judge import UNSOLVED
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 def exercises():
@@ -98,6 +104,106 @@ def test_a_known_mistake_is_rejected_by_its_name_and_only_its_numbers_are_wrong(
     assert "was expected" not in message
     assert "the shape is" not in message
     assert "nan" not in message
+
+
+# ---- rules besides the numbers
+
+
+def imported_inside(x, heads):
+    from mha.core import split_heads
+
+    return split_heads(x, heads)
+
+
+def by_a_closure(function):
+    return lambda *case: function(*case)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "name"),
+    [
+        (lambda x, heads: mha.split_heads(x, heads), "mha"),
+        (imported_inside, "mha.core"),
+        (by_a_closure(mha.split_heads), "function"),
+    ],
+)
+def test_what_is_to_be_written_by_hand_may_not_be_called(cheat, name):
+    right, message = judge(ch05.check_split, cheat)
+    assert not right
+    assert f"your function uses `{name}` of the package. Write that part yourself." in message
+    assert judge(ch05.check_split, lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2))[0]
+
+
+def asked_by_hand():
+    """The checkers of exercises whose text says what not to use."""
+    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
+        text = ""
+        for cell in nbformat.read(path, as_version=4).cells:
+            if ":::{exercise}" in cell.source:
+                text = cell.source.rpartition(":::{exercise}")[2].partition(":::")[0]
+            elif cell.cell_type == "code" and re.search(r"Do\s+not\s+use", text):
+                yield from (f"ch{path.stem[:2]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
+
+
+def test_where_the_page_says_by_hand_the_checker_does():
+    assert set(asked_by_hand()) == {p.id for p in OF_CHAPTERS if p.values[0].by_hand}
+
+
+def grouped(q, k, v):
+    b, _, i, d = q.shape
+    return q.reshape(b, k.shape[1], -1, i, d), k[:, :, None], v[:, :, None]
+
+
+def in_one_product(q, k, v):
+    """Broadcasts the keys over the group: nobody wrote a copy, and yet there is one."""
+    several, k, v = grouped(q, k, v)
+    return ((several @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).view_as(q)
+
+
+def repeated(q, k, v):
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def chosen(q, k, v):
+    head = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
+    return (q @ k[:, head].mT / q.shape[-1] ** 0.5).softmax(-1) @ v[:, head]
+
+
+def head_by_head(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    heads = [
+        (q[:, n] @ k[:, n // group].mT / q.shape[-1] ** 0.5).softmax(-1) @ v[:, n // group] for n in range(q.shape[1])
+    ]
+    return torch.stack(heads, 1)
+
+
+def by_einsum(q, k, v):
+    several, k, v = grouped(q, k, v)
+    weights = (torch.einsum("bgaid,bgjd->bgaij", several, k[:, :, 0]) / q.shape[-1] ** 0.5).softmax(-1)
+    return torch.einsum("bgaij,bgjd->bgaid", weights, v[:, :, 0]).reshape(q.shape)
+
+
+def matrix_for_every_key(x, w1, w2):
+    return torch.einsum("gij,jgh->hij", x, torch.einsum("jrg,jrh->jgh", w1, w2))
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "lean"),
+    [
+        (ch12.check_shared, repeated, False),
+        (ch12.check_shared, chosen, False),
+        (ch12.check_shared, in_one_product, False),
+        (ch12.check_shared, head_by_head, True),
+        (ch12.check_shared, by_einsum, True),
+        (ch17.check_key_side, matrix_for_every_key, False),
+        (ch17.check_key_side, lambda x, w1, w2: ((x.permute(2, 1, 0) @ w1.mT) @ w2).permute(2, 1, 0), True),
+    ],
+)
+def test_right_numbers_that_need_too_much_room_are_told_so(exercise, answer, lean):
+    right, message = judge(exercise, answer)
+    assert right is lean
+    assert ("the numbers are right, but your function makes a tensor of" in message) is not lean
 
 
 # ---- any answer at all
@@ -229,7 +335,7 @@ def test_an_answer_that_prints_or_draws_random_numbers_is_judged_by_its_result(e
         return exercise.solution(*case)
 
     state = torch.get_rng_state()
-    assert judge(exercise, talkative)[0]
+    assert judge(dataclasses.replace(exercise, by_hand=False), talkative)[0]
     assert torch.equal(torch.get_rng_state(), state)
     assert capsys.readouterr().out == "hello\n" * len(exercise.cases())
 
@@ -276,7 +382,7 @@ def test_a_call_prints_what_the_judge_says(capsys):
     assert capsys.readouterr().out == "✓ double: right on 2 cases. Next: triple.\n"
     DOUBLE(lambda x: x / 2)
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["✗ double: yours gives 0.75, right is 3", "  input: [1.5]", "  It looks like this: half."]
+    assert lines == ["✗ double: yours gives 0.75, right is 3", "  input: x = 1.5", "  It looks like this: half."]
 
 
 def test_a_mistake_must_fit_on_every_case_to_be_named():
@@ -313,7 +419,7 @@ def test_an_answer_that_never_ends_is_stopped():
 
     right, message = judge(quick, endless)
     assert not right
-    assert message == "✗ double: [1.5] did not finish within 0.2 seconds. Is there a loop that never ends?"
+    assert message == "✗ double: x = 1.5 did not finish within 0.2 seconds. Is there a loop that never ends?"
     assert judge(quick, lambda x: 2 * x)[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mha.check._compare import compare, show
+from mha.check._compare import compare, show_case
 from mha.check._run import TimeIsUpError, call
 
 COARSE = 1e-4  # what float32 may lose
@@ -42,11 +42,11 @@ def _fault(exercise: Any, answer: Callable, case: tuple, change: Callable | None
             warnings.simplefilter("ignore")
             result = call(wrap(answer), tried, exercise.seconds, shown=False)[0]
     except (Exception, SystemExit, TimeIsUpError) as error:
-        return f"{show(tried)} raised {type(error).__name__}: {error}"
+        return f"{show_case(answer, tried)} raised {type(error).__name__}: {error}"
     if change is None:
         return _in_words(result, right, tolerance)
     found = compare(result, right, tolerance)
-    return f"in another number type {found}\n  input: {show(tried)} ({_type(tried)})" if found else ""
+    return f"in another number type {found}\n  input: {show_case(answer, tried)} ({_type(tried)})" if found else ""
 
 
 def _in_words(result: list[Tensor | None] | None, right: list[Tensor | None], tolerance: float) -> str:

@@ -1,6 +1,8 @@
 """Compare two values of any kind, and say in words how they differ."""
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,21 @@ def show(value: Any) -> str:
         text = _write(value)
     except Exception:
         text = f"something of type {type(value).__name__}"
+    return _shortened(text)
+
+
+def show_case(function: Callable, case: tuple) -> str:
+    """Write what a function was given in one short line, each value by the name that the function has for it."""
+    try:
+        names = list(inspect.signature(function).bind(*case).arguments)
+    except (TypeError, ValueError):  # not even the number of arguments fits
+        names = []
+    if len(names) != len(case):
+        return show(case)
+    return _shortened(", ".join(f"{name} = {show(value)}" for name, value in zip(names, case, strict=True)))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mha.check._again import find_later_faults
-from mha.check._compare import compare, same, show
+from mha.check._compare import compare, same, show_case
 from mha.check._progress import solved
+from mha.check._rules import broken_rule
 from mha.check._run import SeedSetError, TimeIsUpError, call
 
 UNSOLVED = "Not solved yet."
@@ -19,6 +20,9 @@ class Exercise:
     ``cases`` makes the argument lists, smallest first. ``mistakes`` maps a diagnosis ("softmax over queries") to a
     function that makes exactly this mistake; each must differ from the solution on some case. ``seconds`` is the time
     an answer may take for one case.
+
+    Two rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``room`` says how many
+    numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
     """
 
     name: str
@@ -28,6 +32,9 @@ class Exercise:
     next_step: str = ""
     tolerance: float = 1e-6
     seconds: float = 10.0
+    by_hand: bool = False
+    room: Callable[..., int] | None = None
+    too_large: str = ""
 
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
@@ -45,7 +52,7 @@ def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
             return False, UNSOLVED
         if problem:
             return False, f"✗ {exercise.name}: {problem}"
-    problem = find_later_faults(exercise, answer)
+    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer)
     if problem:
         return False, f"✗ {exercise.name}: {problem}"
     return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()
@@ -57,17 +64,18 @@ def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
     try:
         result, given = call(answer, case, exercise.seconds)
     except TimeIsUpError:
-        return f"{show(case)} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
+        tried = show_case(answer, case)
+        return f"{tried} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
     except SeedSetError as error:
         return f"your function is judged by its result, but {error}. Take a generator of your own."
     except (Exception, SystemExit) as error:
-        return f"{show(case)} raised {type(error).__name__}: {error}"
+        return f"{show_case(answer, case)} raised {type(error).__name__}: {error}"
     if result is None or result is ...:
         return UNSOLVED
     if not same(given, case, 0.0):
         return "your function changes its arguments. Work on a copy."
     found = compare(result, right, exercise.tolerance)
-    return f"{found}\n  input: {show(case)}{_diagnose(exercise, answer)}" if found else ""
+    return f"{found}\n  input: {show_case(answer, case)}{_diagnose(exercise, answer)}" if found else ""
 
 
 def _diagnose(exercise: Exercise, answer: Callable) -> str:

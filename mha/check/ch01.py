@@ -116,5 +116,6 @@ check_attention = Exercise(
         "divided by √d_k after the softmax": lambda *a: _head(*a, scale=1.0, after=1 / math.sqrt(a[1].shape[-1])),
         "no softmax": lambda *a: _head(*a, softmax=lambda s: s),
     },
+    by_hand=True,
     next_step="Next: chapter 02 asks why the scale is there.",
 )

@@ -68,6 +68,7 @@ check_heads = Exercise(
         "softmax over the queries (the wrong axis)": lambda q, k: (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-2),
         "softmax over the heads": lambda q, k: (q @ k.mT / math.sqrt(q.shape[-1])).softmax(1),
     },
+    by_hand=True,
     next_step="Next: scores that cannot grow.",
 )
 

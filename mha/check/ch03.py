@@ -221,5 +221,6 @@ check_leaks = Exercise(
             lambda f, x: _pairs(f, x, change=_raise)
         ),
     },
+    by_hand=True,
     next_step="Now you can test any layer.",
 )

@@ -49,6 +49,7 @@ check_split = Exercise(
             lambda x, heads: x.reshape(heads, x.shape[0], x.shape[1], -1).transpose(0, 1)
         ),
     },
+    by_hand=True,
     next_step="Next: the way back.",
 )
 
@@ -173,5 +174,6 @@ check_layer = Exercise(
         "W_o is left out": lambda *a: _layer(*a[:4], torch.eye(len(a[4]), dtype=a[4].dtype), a[5]),
         "W_o is not transposed": lambda *a: _layer(*a[:4], a[4].T, a[5]),
     },
+    by_hand=True,
     next_step="Next: chapter 06 asks what W_o is for.",
 )

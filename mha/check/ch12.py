@@ -93,6 +93,10 @@ def _groups() -> list[tuple]:
     return [(_random(b, h, i, d), *(_random(b, g, j, d, seed=s) for s in (1, 2))) for b, h, g, i, j, d in sizes]
 
 
+def _shared(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attend(q.reshape(len(q), k.shape[1], -1, q.shape[3]), k, v).view_as(q)
+
+
 def _copied(q: Tensor, k: Tensor, v: Tensor, **how) -> Tensor:
     return attend(q, *(t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v)), **how)
 
@@ -109,7 +113,7 @@ def _averaged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 check_shared = Exercise(
     name="shared heads without a copy",
-    solution=_copied,
+    solution=_shared,
     cases=_groups,
     mistakes={
         "head i reads key head i mod g, as `tile` gives; it should be i // (h/g)": (
@@ -128,6 +132,8 @@ check_shared = Exercise(
         ),
         "keys and values have changed places": lambda q, k, v: _copied(q, v, k),
     },
+    room=lambda q, k, v: max(q.numel(), k.numel(), q.numel() // q.shape[-1] * k.shape[2]),
+    too_large="The keys are copied; a matrix product copies them too where it must first stretch an axis of length 1.",
     next_step="Next: turn one head towards another.",
 )
 

@@ -149,6 +149,8 @@ check_key_side = Exercise(
             "gij,gh->hij", x, torch.einsum("jrg,jrh->gh", a, b) / len(a)
         ),
     },
+    room=lambda x, w1, w2: max(x.numel(), w1.numel(), w1.shape[1] * x[0].numel()),
+    too_large="There is a matrix for every key or every pair: collect the heads first, then spread.",
     next_step="Next: what all of it weighs.",
 )
 
