@@ -116,7 +116,7 @@ check_shared = Exercise(
     solution=_shared,
     cases=_groups,
     mistakes={
-        "head i reads key head i mod g, as `tile` gives; it should be i // (h/g)": (
+        "head a reads key head a mod g, as `tile` gives; it should be a // (h/g)": (
             lambda q, k, v: attend(q, _tiled(q, k), _tiled(q, v))
         ),
         "the keys are in the right order, the values are tiled": (

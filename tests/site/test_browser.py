@@ -1,5 +1,6 @@
 """The built pages in a real browser: nothing fails, nothing asks another host, nothing is wider than a phone."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ BROKEN = """() => {
   return [...document.querySelectorAll(marked)].map(e => e.textContent.slice(0, 80));
 }"""
 
+LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
 DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
 STILL = "Promise.allSettled(document.getAnimations().map(moving => moving.finished)).then(() => true)"
 
@@ -44,6 +46,7 @@ def open_page(browser, address):
             tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
             tab.evaluate("() => MathJax.startup.promise")
             tab.evaluate(DRAW_ALL)
+        tab.add_style_tag(content=LAID_OUT)
         tab.evaluate("() => document.fonts.ready.then(() => true)")
         return tab, problems
 
@@ -140,6 +143,18 @@ def test_what_goes_wrong_in_the_page_is_said_there(open_page, page):
     tab.get_by_role("button", name="Reset").click()
     assert "bank reads" in run_in_page(tab)
     assert problems == []
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_link_into_the_page_leads_there(browser, address, page):
+    """Although cells before it are laid out late, and formulas drawn late."""
+    places = re.findall(r'id="((?:ex|claim)-[^"]+)"', (SITE / page).read_text(encoding="utf-8"))
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        tab = context.new_page()
+        for place in (places[0], places[-1]):
+            tab.goto(f"{address}/{page}#{place}", wait_until="load")
+            tab.wait_for_timeout(500)
+            assert -5 <= tab.evaluate(f"document.getElementById('{place}').getBoundingClientRect().top") < 300, place
 
 
 def test_the_search_finds_a_word_of_the_first_page(open_page):
