@@ -252,6 +252,51 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
             0.8,
             1.0,
         ),
+        "heads without a name on Python": (
+            "sum(all(score <= opponent[rule] + 0.1 for rule, score in zip(RULES, head) if RULES[rule][0] is python)"
+            " for head in jobs_of(reader(seed)).T.tolist())",
+            2,
+            5,
+        ),
+        "favorite distance of the heads of layer 2, most": (
+            "own_distance(look(reader(seed), repeat))[4:].max()",
+            0.05,
+            0.35,
+        ),
+        "largest weight is largest contribution, worst head": ("agreement(reader(seed), python).min()", 0.65, 0.97),
+        "largest weight is largest contribution, best head": ("agreement(reader(seed), python).max()", 0.9, 1.0),
+        "all heads of layer 2 removed, nats on repeats": ("damage(reader(seed), 1, without(range(4)))[1]", 4.3, 5.0),
+        "one head of layer 2 removed, most nats on repeats": ("damages(reader(seed), without)[1, 4:].max()", 0.05, 0.5),
+        "heads of layer 1 differ on repeats": (
+            "within_and_between(mha.similarity.divergence(look(reader(seed), repeat)))[0]",
+            0.2,
+            0.65,
+        ),
+        "heads of layer 2 differ on repeats": (
+            "within_and_between(mha.similarity.divergence(look(reader(seed), repeat)))[1]",
+            0.2,
+            0.35,
+        ),
+        "heads of layer 2 differ more than those of layer 1, Python": (
+            "(lambda w: w[1] - w[0])(within_and_between(mha.similarity.divergence(look(reader(seed), python))))",
+            -0.1,
+            0.25,
+        ),
+        "brackets, one head a layer: its own word": (
+            "detect.found(look(closer(1, seed), nest), targets.offset(32, 0)).argmax[1]",
+            0.3,
+            0.5,
+        ),
+        "brackets, four heads a layer: its own word, most": (
+            "detect.found(look(closer(4, seed), nest), targets.offset(32, 0)).argmax.max()",
+            0.3,
+            0.55,
+        ),
+        "brackets, one head a layer: the first word": (
+            "detect.found(look(closer(1, seed), nest), targets.first(32)).argmax[1]",
+            0.0,
+            0.2,
+        ),
         "two layers, nats on repeats": ("prices(reader(seed))[1]", 0.2, 0.6),
         "one layer, nats on repeats": ("prices(reader(seed, layers=1))[1]", 2.0, 4.2),
         "one layer, induction": ("best('induction', reader(seed, layers=1))", 0.0, 0.4),

@@ -29,9 +29,9 @@ STILL = "Promise.allSettled(document.getAnimations().map(moving => moving.finish
 @pytest.fixture
 def open_page(browser, address):
     """Open a page and write down what goes wrong: errors on the console, failed requests, requests to other hosts."""
-    contexts = []
+    contexts, server = [], address
 
-    def open_it(page, size="desktop"):
+    def open_it(page, size="desktop", address=server):
         width, height = SIZES[size]
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
         contexts.append(context)
@@ -161,6 +161,17 @@ def test_the_search_finds_a_word_of_the_first_page(open_page):
     tab, problems = open_page("search.html?q=softmax")
     tab.wait_for_selector("#search-results li a", timeout=20_000)
     assert problems == []
+
+
+@pytest.mark.parametrize("page", ["index.html", CHAPTERS[1], CHAPTERS[-1], "search.html?q=softmax"])
+def test_the_book_can_be_read_from_a_downloaded_folder(open_page, page):
+    """Without any server, as from the file that `make zip` packs."""
+    tab, problems = open_page(page, address=SITE.as_uri())
+    if "search" in page:
+        tab.wait_for_selector("#search-results li a", timeout=20_000)
+        tab.wait_for_function("() => !document.querySelector('#search-progress')?.textContent.trim()", timeout=20_000)
+    assert problems == []
+    assert tab.evaluate(UNREADY) == []
 
 
 def test_the_theme_can_be_changed_by_hand(open_page):
