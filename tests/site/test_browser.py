@@ -163,7 +163,7 @@ def test_the_search_finds_a_word_of_the_first_page(open_page):
     assert problems == []
 
 
-@pytest.mark.parametrize("page", ["index.html", CHAPTERS[1], CHAPTERS[-1], "search.html?q=softmax"])
+@pytest.mark.parametrize("page", ["book/intro.html", CHAPTERS[1], CHAPTERS[-1], "search.html?q=softmax"])
 def test_the_book_can_be_read_from_a_downloaded_folder(open_page, page):
     """Without any server, as from the file that `make zip` packs."""
     tab, problems = open_page(page, address=SITE.as_uri())
