@@ -1,5 +1,6 @@
 """Rules of an exercise besides right numbers: what must be written by hand, and how large a tensor may be."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
@@ -30,8 +31,10 @@ def used_of_package(answer: Callable) -> str:
     """Name something of this package that a function mentions, itself no part of the package; or nothing."""
     if _is_ours(answer) or not isinstance(getattr(answer, "__code__", None), CodeType):
         return ""
-    cells = zip(answer.__code__.co_freevars, answer.__closure__ or (), strict=True)
-    known = {**answer.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    known = dict(answer.__globals__)
+    for name, cell in zip(answer.__code__.co_freevars, answer.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a name that has no value yet
+            known[name] = cell.cell_contents
     return next((name for name in _names(answer.__code__) if _is_ours(known.get(name, name))), "")
 
 
