@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence, unpad_sequence
+from torch.nn.utils.rnn import pad_sequence
 
 from mha import core
 from mha._count import Cost, Part
@@ -84,7 +84,7 @@ def _read_past(q: Tensor, at: Tensor, counts: list[int], k: Tensor, v: Tensor, d
         scores[..., first:] += windows.index_select(0, ahead.flatten()).view(*ahead.shape, -1)
         weights = torch.softmax(scores, -1, out=out)
         read[busy, piece] = (F.dropout(weights, dropout) if dropout else weights) @ v[busy, :end]
-    return torch.cat(unpad_sequence(read, torch.tensor(counts), batch_first=True))
+    return torch.cat([of_head[:count] for of_head, count in zip(read, counts, strict=True)])
 
 
 def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linear, queries: int) -> Cost:
