@@ -255,7 +255,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "heads without a name on Python": (
             "sum(all(score <= opponent[rule] + 0.1 for rule, score in zip(RULES, head) if RULES[rule][0] is python)"
             " for head in jobs_of(reader(seed)).T.tolist())",
-            2,
+            1,
             5,
         ),
         "favorite distance of the heads of layer 2, most": (
