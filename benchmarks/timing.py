@@ -1,5 +1,6 @@
 """Fair timing: the candidates take turns, and only ratios within one run are compared."""
 
+import operator
 import platform
 import random
 import subprocess
@@ -38,8 +39,8 @@ def take_turns(
 
 
 def ratios(times: dict[str, list[float]], base: str) -> dict[str, float]:
-    """Divide each candidate's median time by that of ``base``."""
-    return {name: median(values) / median(times[base]) for name, values in times.items()}
+    """Divide each candidate's times by those of ``base`` in the same round; of the rounds the median."""
+    return {name: median(map(operator.truediv, values, times[base])) for name, values in times.items()}
 
 
 def peak_megabytes(code: str) -> float:

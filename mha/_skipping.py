@@ -1,16 +1,16 @@
-"""Reading for some of the queries of each head: for the others nothing is computed."""
+"""Reading for some of the queries of each head: for the others next to nothing is computed."""
 
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from mha import core
 from mha._count import Cost, Part
 
 PIECE = 128  # queries of a head that share one run of keys: fewer see fewer keys in vain, more multiply faster
+FILLED = 1.2  # heads are read together while that reads for at most so many times the queries that ask them
 
 
 def read_where(
@@ -18,73 +18,92 @@ def read_where(
 ) -> Tensor:
     """Read as :func:`mha.attend` where a gate (b, h, i) is not 0, times the gate; leave zeros elsewhere: (b, h, i, d).
 
-    The leading heads that work for every query are read together by the fused kernel. The others read only for the
-    queries that they work for.
+    The leading heads that work for every query are read by the fused kernel. The others read together, so that all
+    threads have work, each for as many queries as the busiest of them: who has fewer is filled up with queries that do
+    not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
     """
     b, h, i, _ = q.shape
-    works = gates != 0
+    how = {"is_causal": is_causal, "dropout": dropout}
     mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
     mask = None if mask is None else mask.expand(b, h, i, -1)
-    how = {"is_causal": is_causal, "dropout": dropout}
-    read = q.new_zeros(b, i, h, v.shape[3])  # merging copies nothing in this order
-    always = int(works.all(2).all(0).int().cumprod(0).sum())
+    counts = list(zip(*(gates != 0).sum(2).tolist(), strict=True))  # of each head, in each batch entry
+    always = next((head for head, count in enumerate(counts) if min(count) < i), h)
+    read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
     if always:
-        together = [x if x is None else x[:, :always] for x in (q, k, v, mask)]
-        read[:, :, :always] = (core.attend(*together, **how) * gates[:, :always, :, None]).transpose(1, 2)
-    one, head, row = works[:, always:].nonzero(as_tuple=True)
-    if len(row):
-        at = (one * i + row) * h + always + head  # the place in ``read``, and that of the query in its like
-        queries, shares = (x.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at) for x in (q, gates[..., None]))
-        counts = works[:, always:].sum(2).tolist()
-        others = (x if x is None else x[:, always:] for x in (k, v, mask))  # what is read, and what may be seen
-        found = _read_apart(queries, counts, row + k.shape[2] - i, *others, **how)
-        read.view(b * i * h, -1).index_copy_(0, at, found * shares)
-    return read.transpose(1, 2)
+        some = (x if x is None else x[:, :always] for x in (q, k, v, mask))
+        found = core.attend(*some, **how) * gates[:, :always, :, None]
+        read[:-1].view(b, i, h, -1)[:, :, :always] = found.transpose(1, 2)
+    for part, longest in _read_together(counts, always):
+        rows = _rows(gates[:, part], longest, in_order=is_causal)
+        at = _places(rows, i, h, part)
+        queries = q.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at.flatten()).view(*rows.shape, -1)
+        some = (x if x is None else x[:, part] for x in (k, v, mask))
+        shares = gates[:, part].gather(2, rows)
+        found = _read_apart(queries, rows, i, *some, **how) * shares[..., None]
+        read.index_copy_(0, at.where(shares != 0, len(read) - 1).flatten(), found.reshape(at.numel(), -1))
+    return read[:-1].view(b, i, h, -1).transpose(1, 2)
+
+
+def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slice, int]]:
+    """Which heads from the first one on are read together, and for how many queries of each.
+
+    All of them, or each alone where filling up would be much; none that no query asks.
+    """
+    others = [count for of_head in counts[first:] for count in of_head]
+    if len(others) * max(others, default=0) <= FILLED * sum(others):
+        parts = [slice(first, len(counts))]
+    else:
+        parts = [slice(head, head + 1) for head in range(first, len(counts))]
+    longest = [max((max(of_head) for of_head in counts[part]), default=0) for part in parts]
+    return [(part, most) for part, most in zip(parts, longest, strict=True) if most]
+
+
+def _rows(gates: Tensor, count: int, *, in_order: bool) -> Tensor:
+    """The queries that ask each head, and others up to ``count``: (b, h, count)."""
+    rows = (gates != 0).view(torch.uint8).topk(count, 2).indices
+    return rows.sort(2).values if in_order else rows
+
+
+def _places(rows: Tensor, i: int, h: int, part: slice) -> Tensor:
+    """Where rows (b, r, n) of some of the heads lie among those of all: row by row, in each the heads."""
+    one, head = (torch.arange(n, device=rows.device) for n in (len(rows), h))
+    return (one[:, None, None] * i + rows) * h + head[part, None]
 
 
 def _read_apart(
-    q: Tensor, counts: list[list[int]], at: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal, dropout
+    q: Tensor, rows: Tensor, i: int, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, dropout: float
 ) -> Tensor:
-    """Read for gathered queries (n, d), ``counts`` for each head in each batch entry, that stand at keys ``at``."""
+    """Read for gathered queries (b, h, n, d), which are ``rows`` (b, h, n) of i queries."""
+    at = rows + k.shape[2] - i  # the keys beside which they stand
     if is_causal and mask is None:
-        of_each = (x.split([sum(heads) for heads in counts]) for x in (q, at))
-        return torch.cat([_read_past(*one, dropout) for one in zip(*of_each, counts, k, v, strict=True)])
-    found, end = [q.new_zeros(0, v.shape[3])], 0
-    for one, heads in enumerate(counts):
-        for head, count in enumerate(heads):
-            some, end = slice(end, end + count), end + count
-            part = slice(one, one + 1), slice(head, head + 1)
-            seen = None if mask is None else mask[one, head, at[some] - k.shape[2] + mask.shape[2]]
-            if is_causal:
-                seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[some, None])
-            found += [core.attend(q[None, None, some], k[part], v[part], seen, dropout=dropout)[0, 0]] if count else []
-    return torch.cat(found)
+        found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
+        return torch.stack(found) if len(found) > 1 else found[0][None]
+    seen = None if mask is None else mask.gather(2, rows[..., None].expand(-1, -1, -1, mask.shape[3]))
+    if is_causal:
+        seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[..., None])
+    return core.attend(q, k, v, seen, dropout=dropout)
 
 
-def _read_past(q: Tensor, at: Tensor, counts: list[int], k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """Read in one batch entry for the next ``counts`` queries of each head: for all heads at once, in pieces.
+def _read_past(q: Tensor, at: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    """Read in one batch entry, where queries (h, n, d) stand ``at`` (h, n) keys, in order: for all heads, in pieces.
 
-    A piece holds neighbors in time of every head that still has some, and keys later than all of them are left out of
-    the products. What is hidden differs only between the first and the last of them; there −inf is added, row by row a
-    window on a vector that is 0 up to the present and −inf after it. Without gradients all is written in one ``room``.
+    A piece holds queries of every head, neighbors in time; keys later than all of them are left out of the products.
+    To the scores is added, row by row, a window on a vector that is 0 up to the present and −inf after it. Without
+    gradients windows, scores and weights are written in one ``room``.
     """
-    places = [of_head.tolist() for of_head in at.split(counts)]
-    queries, rows = (pad_sequence(x.split(counts), batch_first=True) for x in (q * q.shape[1] ** -0.5, at))
+    read, scale = [], q.shape[2] ** -0.5
     present = torch.cat([q.new_zeros(k.shape[1]), q.new_full((k.shape[1],), -torch.inf)])
-    read = q.new_zeros(*rows.shape, v.shape[2])
-    room = None if torch.is_grad_enabled() else q.new_empty(len(counts) * PIECE * k.shape[1])
-    for start in range(0, rows.shape[1], PIECE):
-        piece, busy = slice(start, start + PIECE), [n for n, of_head in enumerate(places) if len(of_head) > start]
-        first, end = min(places[n][start] for n in busy), max(places[n][piece][-1] for n in busy) + 1
-        busy = slice(None) if len(busy) == len(counts) else busy  # a list would copy all keys
-        some, ahead = queries[busy, piece], end - 1 - rows[busy, piece].clamp(min=first)
-        out = None if room is None else room[: ahead.numel() * end].view(*ahead.shape, end)
-        scores = torch.bmm(some, k[busy, :end].mT, out=out)
-        windows = present[k.shape[1] - end + first :].unfold(0, end - first, 1)
-        scores[..., first:] += windows.index_select(0, ahead.flatten()).view(*ahead.shape, -1)
+    room = None if torch.is_grad_enabled() else q.new_empty(len(q) * min(PIECE, q.shape[1]) * k.shape[1])
+    for some, rows in zip(q.split(PIECE, 1), at.split(PIECE, 1), strict=True):
+        end = int(rows[:, -1].max()) + 1
+        out = None if room is None else room[: rows.numel() * end].view(rows.numel(), end)
+        windows = present[k.shape[1] - end :].unfold(0, end, 1)
+        hidden = torch.index_select(windows, 0, end - 1 - rows.flatten(), out=out).view(*rows.shape, end)
+        out = None if out is None else hidden
+        scores = torch.baddbmm(hidden, some, k[:, :end].mT, alpha=scale, out=out)
         weights = torch.softmax(scores, -1, out=out)
-        read[busy, piece] = (F.dropout(weights, dropout) if dropout else weights) @ v[busy, :end]
-    return torch.cat([of_head[:count] for of_head, count in zip(read, counts, strict=True)])
+        read.append((F.dropout(weights, dropout) if dropout else weights) @ v[:, :end])
+    return torch.cat(read, 1)
 
 
 def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linear, queries: int) -> Cost:

@@ -23,7 +23,10 @@ def offer_card(app, config):
 
 
 def draw_card(folder: Path):
-    """Draw the picture into the built book."""
+    """Draw the picture into the built book, unless it is there."""
+    path = folder / "_static" / "card.png"
+    if path.is_file():
+        return
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, dpi=100, facecolor=GROUND)
@@ -35,5 +38,5 @@ def draw_card(folder: Path):
         axes.scatter([x] * 3, [4.6, 3.1, 1.6], s=900, color=BLUE, zorder=3)
     axes.text(0.8, 3.7, "Multi-head\nattention", fontsize=52, weight="bold", color="#22303c", va="center")
     axes.text(0.8, 2.3, "One claim at a time, every claim executed.", fontsize=22, color="#55606a", va="center")
-    (folder / "_static").mkdir(exist_ok=True)
-    figure.savefig(folder / "_static" / "card.png")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)

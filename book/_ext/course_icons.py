@@ -8,7 +8,7 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 RULE = re.compile(r'((?:\.fa-[\w-]+:before,?)+)\{content:"\\([0-9a-f]+)"\}')
-USED = re.compile(r"\bfa-[a-z0-9-]+")
+USED = re.compile(r"fa-[a-z0-9-]+")  # beginning with plain letters it is found fast
 PRIVATE = re.compile("[\ue000-\uf8ff]|\\\\([ef][0-9a-f]{3})(?![0-9a-f])")
 
 
