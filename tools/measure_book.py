@@ -123,7 +123,8 @@ def run_python(address):
 def ask_axe():
     """Print whether axe finds anything on any page; the test that asks it is the one of `make test`."""
     test = "tests/site/test_browser.py::test_everybody_can_use_the_page"
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--no-header", test], cwd=ROOT, capture_output=True)
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-n", "2", "--dist", "load", test]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True)
     said = done.stdout.decode(errors="replace").strip().splitlines()
     good = done.returncode == 0 and "skipped" not in said[-1]
     print(f"axe, every page in light and dark: {'0 violations' if good else 'NOT GOOD'} ({said[-1]})", flush=True)
