@@ -118,6 +118,13 @@ def test_the_page_says_what_it_is_and_in_which_language(page):
     assert len(description["content"].strip()) >= 20
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("book/", "notebooks/"))])
+def test_a_link_to_the_page_can_be_shown_with_its_name_and_its_first_words(page):
+    found = {tag["property"]: tag["content"] for tag in soup(page).find_all("meta", attrs={"property": True})}
+    assert found["og:title"] == soup(page).title.text.split(" — ")[0]
+    assert len(found["og:description"]) > 60
+
+
 @every_page
 def test_every_image_has_an_alternative_text(page):
     for image in soup(page).find_all("img"):
