@@ -113,10 +113,8 @@ def run_python(address):
             tab.close()
         browser.close()
     held = median(waits) <= FIRST_RESULT
-    print(
-        f"Python in the page: first result after {median(waits):.2f} s ({min(waits):.2f} to {max(waits):.2f})", end=""
-    )
-    print("" if held else f"  TOO SLOW, {FIRST_RESULT} s are allowed", flush=True)
+    found = f"{median(waits):.2f} s of {FIRST_RESULT:.2f} ({min(waits):.2f} to {max(waits):.2f})"
+    print(f"Python in the page, first result: {found}{'' if held else '  TOO SLOW'}", flush=True)
     return held
 
 
