@@ -21,17 +21,18 @@ from mha.masks import check_mask
 class RoutedAttention(Heads):
     """Attend with the heads that a router chooses for each query, and weigh what they read: a mixture of heads (MoH).
 
-    The first ``shared`` heads always work; of the others each query chooses ``chosen``. With a head that a query did
-    not choose nothing is compared and nothing read; keys and values of all heads are needed, by other queries. Short
-    inputs, and edits of scores or weights, compute all heads and multiply by gates of 0: the numbers are the same.
-    ``gates`` names the router: "released" and "paper" learn (:class:`mha.routing.HeadRouter`), "norms" has no weights
-    (:class:`mha.hard_routing.NormRouter`).
+    The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
+    head that it did not choose, and next to nothing is computed there (:func:`mha._skipping.read_where` says what);
+    keys and values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute
+    all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
+    learn (:class:`mha.routing.HeadRouter`), "norms" has no weights (:class:`mha.hard_routing.NormRouter`).
 
     Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router weights zero.
         In the paper's units the gates sum to 1, and the layer is never plain.
     Changes: each head's read is multiplied by its gate before ``W_o``: the sum over heads becomes a weighted one.
     Costs: (heads + 2) · d_model more weights, or none. Of the operations between queries and keys the share
-        (shared + chosen) / heads remains; the projections stay whole.
+        (shared + chosen) / heads remains, and what fills up heads that fewer queries chose, which :meth:`cost` does not
+        know beforehand; the projections stay whole.
     Shapes: as :class:`mha.MultiHeadAttention`. Watch "gates" (b, h, i) and "probabilities" of the routed heads
         (b, heads − shared, i); "heads" are seen behind their gates.
     Raises: ValueError where no head works, more heads are to be chosen than are routed, or some never could be, and

@@ -217,7 +217,7 @@ def test_leaving_out_works_in_fewer_bits(dtype):
 
 
 @torch.no_grad()
-def test_a_head_that_is_not_chosen_is_not_computed():
+def test_nothing_comes_from_a_head_that_is_not_chosen():
     """Its keys are NaN: whoever compares with them, and multiplies by 0 afterwards, has NaN."""
     for is_causal in (False, True):
         layer, x = routed(3, 1), noise(B, N, D_MODEL)
