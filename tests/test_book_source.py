@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -360,14 +361,17 @@ def app(tmp_path):
     out.mkdir()
     builder = SimpleNamespace(format="html", get_target_uri=lambda name: f"{name}.html")
     config = SimpleNamespace(mathjax_path="elsewhere.js", root_doc="book/intro", project="A & B", language="en")
+    config.mathjax3_config = {"tex": {}, "loader": {"load": ["ui/lazy"]}}
     return SimpleNamespace(srcdir=tmp_path, outdir=out, builder=builder, config=config)
 
 
 def test_without_npm_the_address_of_mathjax_stays_and_one_line_says_so(app, monkeypatch):
     course_book, said = extension(), []
-    monkeypatch.setattr(course_book, "logger", SimpleNamespace(info=said.append))
+    for module in (course_book, sys.modules[course_book.choose_mathjax.__module__]):
+        monkeypatch.setattr(module, "logger", SimpleNamespace(info=said.append))
     course_book.choose_mathjax(app)
     assert app.config.mathjax_path == "elsewhere.js"
+    assert app.config.mathjax3_config["loader"] == {"load": ["ui/lazy"]}
     assert len(said) == 1
     assert "npm install" in said[0]
     course_book.finish(app, None)
@@ -391,9 +395,12 @@ def test_installed_micropython_is_copied_into_the_book(app):
 def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
     course_book = extension()
     package = app.srcdir / "node_modules" / "mathjax"
+    drawing = ("startup", "core", "input/tex", "output/chtml", "output/chtml/fonts/tex")
     for name in (
         "LICENSE",
         "es5/tex-chtml.js",
+        *(f"es5/{part}.js" for part in drawing),
+        "es5/a11y/assistive-mml.js",
         "es5/ui/lazy.js",
         "es5/input/tex/extensions/a.js",
         "es5/output/chtml/fonts/woff-v2/b.woff",
@@ -401,13 +408,24 @@ def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(name)
     course_book.choose_mathjax(app)
-    assert app.config.mathjax_path == "vendor/mathjax/tex-chtml.js"
+    assert app.config.mathjax_path == "vendor/mathjax/startup.js"
+    assert app.config.mathjax3_config == {"tex": {}, "loader": {"load": ["core", "input/tex", "output/chtml"]}}
     for _ in range(2):  # a second build writes over the first
         course_book.finish(app, None)
     copied = app.outdir / "_static" / "vendor" / "mathjax"
     found = {path.relative_to(copied).as_posix() for path in copied.rglob("*") if path.is_file()}
-    drawing = {"tex-chtml.js", "ui/lazy.js", "input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
-    assert found == drawing | {"LICENSE"}
+    on_demand = {"input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
+    assert found == {f"{part}.js" for part in drawing} | on_demand | {"LICENSE"}
+    assert (copied / "core.js").read_text().split() == ["es5/core.js", "es5/a11y/assistive-mml.js", "es5/ui/lazy.js"]
+
+
+def test_the_script_of_the_theme_lets_the_reader_in_between(app):
+    course_book, script = extension(), app.outdir / "_static" / "scripts" / "pydata-sphinx-theme.js"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"before.forEach({course_book.AT_ONCE}),after")
+    for _ in range(2):  # a second build finds the changed one
+        course_book.finish(app, None)
+    assert script.read_text() == f"before.forEach({course_book.ONE_BY_ONE}),after"
 
 
 def test_the_first_page_leads_on_and_a_failed_build_is_left_alone(app):

@@ -8,6 +8,7 @@ every page, in light and dark. `--lighthouse` asks Lighthouse about three pages;
 """
 
 import argparse
+import contextlib
 import functools
 import gzip
 import http.server
@@ -68,13 +69,26 @@ def chromium():
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+@contextlib.contextmanager
+def browse():
+    """A browser, closed at the end."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
 def weigh(browser, address, page):
-    """Load one page in a cold browser: its kilobytes, its requests, and whether it has formulas."""
+    """Load one page in a cold browser, until its formulas are drawn: its kilobytes, its requests, has it formulas."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     tab, sizes = context.new_page(), []
     tab.on("response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0))))
     tab.goto(f"{address}/{page}", wait_until="networkidle")
     formulas = tab.locator(".math").count() > 0
+    if formulas:
+        tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
+        tab.evaluate("() => MathJax.startup.promise.then(() => true)")
+        tab.wait_for_timeout(1000)  # the formulas in view are drawn, and their fonts come
     context.close()
     return sum(sizes) / 1000, len(sizes), formulas
 
@@ -83,23 +97,20 @@ def measure(address):
     """Print weight and requests of every page; say whether all limits hold."""
     pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.glob("*/*.html") if path.parent.name[0] != "_")
     good = True
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+    with browse() as browser:
         for page in pages:
             weight, requests, formulas = weigh(browser, address, page)
             limit = LIMITS["with formulas" if formulas else "without formulas"]
             held = weight <= limit and requests <= MOST_REQUESTS
             good &= held
             print(f"{page:42} {weight:5.0f} KB of {limit}, {requests:2} requests {'' if held else '  TOO MUCH'}")
-        browser.close()
     return good
 
 
 def run_python(address):
     """Print how long a reader waits for the first output after asking to run a cell, each time in a cold browser."""
     waits = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+    with browse() as browser:
         for _ in range(CLICKS):
             tab = browser.new_page()
             tab.goto(f"{address}/{CHAPTER}.html", wait_until="networkidle")
@@ -111,7 +122,6 @@ def run_python(address):
             tab.wait_for_selector("pre.tryit-output[data-state=done]", timeout=30_000)
             waits.append(time.perf_counter() - begin)
             tab.close()
-        browser.close()
     held = median(waits) <= FIRST_RESULT
     found = f"{median(waits):.2f} s of {FIRST_RESULT:.2f} ({min(waits):.2f} to {max(waits):.2f})"
     print(f"Python in the page, first result: {found}{'' if held else '  TOO SLOW'}", flush=True)

@@ -14,15 +14,11 @@ from pathlib import Path
 
 from course_card import draw_card, offer_card
 from course_icons import shrink_icons
+from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
-
-MATHJAX = Path("node_modules", "mathjax")
-IN_THE_BOOK = "vendor/mathjax"
-SCRIPT = "tex-chtml.js"
-NEEDED = (SCRIPT, "ui/lazy.js", "input/tex/extensions", "output/chtml/fonts/woff-v2")  # the last two: on demand
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
 RUNNABLE = re.compile(r'<div class="[^"]*\btag_try-it\b')
@@ -30,6 +26,10 @@ RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
 
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
+
+# The theme asks every box of code in one go whether it scrolls: hundreds of layouts while the page answers nobody.
+AT_ONCE = "e=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1}"
+ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1},i)"
 
 # Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
@@ -62,24 +62,6 @@ def offer_to_run(app, config):
     branch = os.environ.get("COURSE_BRANCH", "main")
     config.html_theme_options |= {"repository_url": address, "repository_branch": branch, "path_to_docs": ""}
     config.html_theme_options |= {"launch_buttons": launch, "use_repository_button": True, "use_issues_button": True}
-
-
-def choose_mathjax(app):
-    """Point the pages to our own copy of MathJax, or say in one line that there is none."""
-    if (Path(app.srcdir) / MATHJAX / "es5" / SCRIPT).is_file():
-        app.config.mathjax_path = f"{IN_THE_BOOK}/{SCRIPT}"
-    elif app.builder.format == "html":
-        logger.info("MathJax is not installed (npm install): the formulas will need a network connection.")
-
-
-def copy_mathjax(app):
-    """Copy what the pages load of MathJax, with its license."""
-    source, target = Path(app.srcdir) / MATHJAX, Path(app.outdir) / "_static" / IN_THE_BOOK
-    for name in NEEDED:
-        copy = shutil.copytree if (source / "es5" / name).is_dir() else shutil.copy2
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        copy(source / "es5" / name, target / name, **({"dirs_exist_ok": True} if copy is shutil.copytree else {}))
-    shutil.copy2(source / "LICENSE", target / "LICENSE")
 
 
 def copy_micropython(app):
@@ -121,6 +103,13 @@ def tidy_all(folder, *, runs=False):
             path.write_text(new, encoding="utf-8")
     for script in (folder / "_static" / "scripts").glob("fontawesome.js*"):
         script.unlink()
+
+
+def let_the_reader_in(folder):
+    """Let the theme's script ask one box of code at a time: the page can answer its reader in between."""
+    script = folder / "_static" / "scripts" / "pydata-sphinx-theme.js"
+    if script.is_file():
+        script.write_text(script.read_text(encoding="utf-8").replace(AT_ONCE, ONE_BY_ONE), encoding="utf-8")
 
 
 def write_first_page(app):
@@ -207,6 +196,7 @@ def finish(app, exception):
         else:
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
+        let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))
         shrink_icons(Path(app.outdir))

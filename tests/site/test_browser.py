@@ -23,6 +23,9 @@ BROKEN = """() => {
 
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
 DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
+ASKED = "() => !document.querySelector('main pre:not([tabindex])')"  # the theme asks each whether it scrolls
+REACHED = """() => [...document.querySelectorAll('main pre')].filter(e => e.offsetParent).every(e =>
+  (e.tabIndex === 0) === (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight))"""
 STILL = "Promise.allSettled(document.getAnimations().map(moving => moving.finished)).then(() => true)"
 
 
@@ -83,11 +86,19 @@ def test_everybody_can_use_the_page(open_page, violations, page):
     """The rules of WCAG 2.2, levels A and AA, in light and dark, with answers, hints and editors open."""
     tab, _ = open_page(page)
     tab.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
+    tab.wait_for_function(ASKED, timeout=10_000)
     for theme in ("light", "dark"):
         tab.emulate_media(color_scheme=theme)
         tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
         tab.evaluate(STILL)  # colors fade into the new theme
         assert violations(tab, 15) == {}, theme
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_code_wider_than_a_phone_can_be_reached_by_the_keyboard(open_page, page):
+    tab, _ = open_page(page, "phone")
+    tab.wait_for_function(REACHED, timeout=10_000)
+    assert tab.locator("main pre[tabindex='0']").count() > 0
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

@@ -156,6 +156,11 @@ def test_the_first_page_leads_into_the_book():
     assert (SITE / target).is_file()
 
 
+def test_the_theme_does_not_measure_all_code_at_once():
+    script = (SITE / "_static/scripts/pydata-sphinx-theme.js").read_text(encoding="utf-8")
+    assert not re.search(r"\.forEach\(\w=>\{\w\.tabIndex=\w\.scrollWidth", script)
+
+
 def test_the_license_of_the_script_is_in_the_book():
     folder = SITE / "_static/vendor/mathjax"
     assert not folder.is_dir() or "Apache License" in (folder / "LICENSE").read_text(encoding="utf-8")
