@@ -26,22 +26,22 @@ def read_where(
     how = {"is_causal": is_causal, "dropout": dropout}
     mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
     mask = None if mask is None else mask.expand(b, h, i, -1)
-    counts = list(zip(*(gates != 0).sum(2).tolist(), strict=True))  # of each head, in each batch entry
+    asked = gates != 0
+    counts = list(zip(*asked.sum(2).tolist(), strict=True))  # of each head, in each batch entry
     always = next((head for head, count in enumerate(counts) if min(count) < i), h)
     read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
     if always:
         some = (x if x is None else x[:, :always] for x in (q, k, v, mask))
-        found = core.attend(*some, **how) * gates[:, :always, :, None]
-        read[:-1].view(b, i, h, -1)[:, :, :always] = found.transpose(1, 2)
+        read[:-1].view(b, i, h, -1)[:, :, :always] = core.attend(*some, **how).transpose(1, 2)
     for part, longest in _read_together(counts, always):
-        rows = _rows(gates[:, part], longest, in_order=is_causal)
+        rows = _rows(asked[:, part], longest, in_order=is_causal)
         at = _places(rows, i, h, part)
         queries = q.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at.flatten()).view(*rows.shape, -1)
         some = (x if x is None else x[:, part] for x in (k, v, mask))
-        shares = gates[:, part].gather(2, rows)
-        found = _read_apart(queries, rows, i, *some, **how) * shares[..., None]
-        read.index_copy_(0, at.where(shares != 0, len(read) - 1).flatten(), found.reshape(at.numel(), -1))
-    return read[:-1].view(b, i, h, -1).transpose(1, 2)
+        found = _read_apart(queries, rows, i, *some, **how)
+        at = at.where(asked[:, part].gather(2, rows), len(read) - 1)
+        read.index_copy_(0, at.flatten(), found.reshape(at.numel(), -1))
+    return read[:-1].view(b, i, h, -1).mul_(gates.transpose(1, 2)[..., None]).transpose(1, 2)
 
 
 def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slice, int]]:
@@ -58,9 +58,9 @@ def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slic
     return [(part, most) for part, most in zip(parts, longest, strict=True) if most]
 
 
-def _rows(gates: Tensor, count: int, *, in_order: bool) -> Tensor:
+def _rows(asked: Tensor, count: int, *, in_order: bool) -> Tensor:
     """The queries that ask each head, and others up to ``count``: (b, h, count)."""
-    rows = (gates != 0).view(torch.uint8).topk(count, 2).indices
+    rows = asked.view(torch.uint8).topk(count, 2).indices
     return rows.sort(2).values if in_order else rows
 
 
@@ -110,8 +110,8 @@ def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linea
     """Take away what :func:`read_where` does not compute, where each query has ``shared + chosen`` of the heads."""
     numbers = queries * linear.out_features // heads  # of the queries of one head
     unread = numbers * (heads - shared - chosen) * linear.weight.element_size()
-    together, apart = (heads, 0) if shared + chosen == heads else (shared, chosen)
-    heads_more = max(0, 2 * together - heads, 3 * apart - heads)  # copies of queries and reads, at the fullest moment
+    apart = 0 if shared + chosen == heads else chosen
+    heads_more = max(0, 3 * apart - heads)  # copies of queries and reads, at the fullest moment
     parts = dict(cost.parts)
     for name in ("scores", "read"):
         parts[name] = Part(parts[name].flops * (shared + chosen) // heads, parts[name].moved - unread)
