@@ -4,7 +4,8 @@
 
 Pages are served compressed from this machine to a cold browser. Weight is what goes over the wire. `--build` times a
 clean build, one after a change of one chapter, and one after no change. `--axe` looks for what not everybody can use on
-every page, in light and dark. `--lighthouse` asks Lighthouse about three pages; it needs Node and fetches it from npm.
+every page, in light, in dark and on a phone. `--lighthouse` asks Lighthouse about three pages; it needs Node and
+fetches it from npm.
 """
 
 import argparse
@@ -135,7 +136,8 @@ def ask_axe():
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
     said = done.stdout.decode(errors="replace").strip().splitlines()
     good = done.returncode == 0 and "skipped" not in said[-1]
-    print(f"axe, every page in light and dark: {'0 violations' if good else 'NOT GOOD'} ({said[-1]})", flush=True)
+    found = "0 violations" if good else "NOT GOOD"
+    print(f"axe, every page in light, in dark and on a phone: {found} ({said[-1]})", flush=True)
     return good
 
 

@@ -83,7 +83,7 @@ def test_the_page_works(open_page, page, size):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_everybody_can_use_the_page(open_page, violations, page):
-    """The rules of WCAG 2.2, levels A and AA, in light and dark, with answers, hints and editors open."""
+    """The rules of WCAG 2.2, levels A and AA, in light and dark and on a phone, with answers, hints, editors open."""
     tab, _ = open_page(page)
     tab.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
     tab.wait_for_function(ASKED, timeout=10_000)
@@ -92,6 +92,10 @@ def test_everybody_can_use_the_page(open_page, violations, page):
         tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
         tab.evaluate(STILL)  # colors fade into the new theme
         assert violations(tab, 15) == {}, theme
+    width, height = SIZES["phone"]
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.wait_for_function(REACHED, timeout=10_000)
+    assert violations(tab, 15) == {}, "phone"
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
