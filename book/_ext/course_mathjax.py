@@ -1,7 +1,7 @@
 """Formulas without another host: MathJax from npm, copied into the book, in the parts that a page needs.
 
-MathJax's usual file is one script of more than a megabyte, half of it a menu and a speech engine that the course
-switches off. In parts, a page loads half as much, and the browser can answer the reader between two parts.
+MathJax's usual file is one script of more than a megabyte; a third of it is never used by the course.
+In parts, a page loads only what it needs, and the browser can answer the reader between two parts.
 """
 
 import shutil
@@ -17,7 +17,8 @@ SCRIPT = "startup.js"
 PARTS = ["core", "input/tex", "output/chtml"]
 # Small parts that need only the core are appended to it: every request costs the reader a round trip.
 APPENDED = ("a11y/assistive-mml", "ui/lazy")
-ON_DEMAND = ("output/chtml/fonts/tex.js", "input/tex/extensions", "output/chtml/fonts/woff-v2")
+# What these parts ask for by themselves: the data of the font always, the rest where a formula needs it.
+LATER = ("output/chtml/fonts/tex.js", "input/tex/extensions", "output/chtml/fonts/woff-v2")
 
 
 def choose_mathjax(app):
@@ -32,7 +33,7 @@ def choose_mathjax(app):
 def copy_mathjax(app):
     """Copy what the pages load of MathJax, with its license."""
     source, target = Path(app.srcdir) / MATHJAX / "es5", Path(app.outdir) / "_static" / IN_THE_BOOK
-    for name in (SCRIPT, *(f"{part}.js" for part in PARTS), *ON_DEMAND):
+    for name in (SCRIPT, *(f"{part}.js" for part in PARTS), *LATER):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
             shutil.copytree(source / name, target / name, dirs_exist_ok=True)
