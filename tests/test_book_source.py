@@ -270,6 +270,16 @@ def test_small_style_sheets_become_one_and_a_second_build_changes_nothing(tmp_pa
     ).split()
 
 
+def test_the_first_style_sheet_asks_for_no_second_and_finds_its_pictures(tmp_path):
+    styles, theme = load("book/_ext/course_styles.py"), tmp_path / "_static" / "styles" / "theme.css"
+    theme.parent.mkdir(parents=True)
+    (tmp_path / "_static" / "basic.css").write_text("a { background-image: url(file.png) }")
+    theme.write_text('/* kept */\n@import "../basic.css";\n')
+    for _ in range(2):
+        styles.put_in_what_is_imported(tmp_path)
+        assert theme.read_text() == "/* kept */\na { background-image: url(../file.png) }\n"
+
+
 def test_only_icons_that_a_page_uses_are_kept():
     css = '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-dog:before{content:"\\f6d3"}.x{--icon:"\uf058"}'
     rest, needed = load("book/_ext/course_icons.py").shrink(css, {"fa-bars"})

@@ -15,7 +15,7 @@ from pathlib import Path
 from course_card import draw_card, offer_card
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
-from course_styles import join_styles
+from course_styles import join_styles, put_in_what_is_imported
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -200,6 +200,7 @@ def finish(app, exception):
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))
+        put_in_what_is_imported(Path(app.outdir))
         shrink_icons(Path(app.outdir))
         draw_card(Path(app.outdir))
 

@@ -6,6 +6,7 @@ import re
 JOINED = ("togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "book.css")  # in this order
 SMALL = "|".join(map(re.escape, JOINED))
 LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')
+IMPORT = '@import "../basic.css";'  # all that the theme's first sheet holds: the browser would ask twice, in turn
 TABS = re.compile(r'<script[^>]*src="[^"]*design-tabs\.js[^"]*"[^>]*></script>\s*')
 
 
@@ -24,6 +25,15 @@ def join_styles(folder):
         new = use_one(page, f'<link rel="stylesheet" type="text/css" href="{up}_static/course.css?v={version}" />\n')
         if new != page:
             path.write_text(new, encoding="utf-8")
+
+
+def put_in_what_is_imported(folder):
+    """Let the theme's first sheet hold the sheet that it imports."""
+    static = folder / "_static"
+    first, basic = static / "styles" / "theme.css", static / "basic.css"
+    if first.is_file() and basic.is_file():
+        text = basic.read_text(encoding="utf-8").replace("url(", "url(../")
+        first.write_text(first.read_text(encoding="utf-8").replace(IMPORT, text), encoding="utf-8")
 
 
 def use_one(page, link):

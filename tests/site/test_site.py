@@ -100,6 +100,14 @@ def test_no_style_sheet_loads_from_another_host():
         assert [address for address in addresses if outside(address)] == [], sheet.name
 
 
+def test_what_a_style_sheet_asks_for_is_there_and_is_no_other_style_sheet():
+    for sheet in SITE.rglob("*.css"):
+        addresses = [a or b for a, b in IN_CSS.findall(sheet.read_text(encoding="utf-8", errors="replace"))]
+        files = [urlsplit(address).path for address in addresses if not address.startswith(("data:", "#"))]
+        assert [name for name in files if name.endswith(".css")] == [], sheet.name
+        assert [name for name in files if not (sheet.parent / name).is_file()] == [], sheet.name
+
+
 @every_page
 def test_no_file_and_no_anchor_is_missing(page):
     links = [tag["href"] for tag in soup(page).find_all("a", href=True)]
