@@ -1,5 +1,7 @@
-"""Pictures with a slider: complete without a script, safe, described, and what they draw is what they were given."""
+"""Pictures with sliders: complete without a script, safe, described, and what they draw is what they were given."""
 
+import html
+import json
 import re
 from xml.etree import ElementTree
 
@@ -13,11 +15,39 @@ ALT = "Two bars, first a quarter and three quarters, then one and zero."
 
 def test_only_the_first_picture_is_shown_without_a_script():
     page = frames.Frames(TWO, "Which?", ALT)._repr_html_()
-    assert re.findall(r'<svg data-name="([^"]+)"( hidden)? ', page) == [("one &lt;b&gt;", ""), ("two", " hidden")]
+    assert re.findall(r"<svg (hidden )?viewBox", page) == ["", "hidden "]
+    assert "<output>one &lt;b&gt;</output>" in page
     assert "<b>" not in page
     assert f'aria-label="{ALT}"' in page
     assert '<input type="range" min="0" max="1" value="0"' in page
     assert "http" not in page
+
+
+COLORS, SIZES = ("red", "blue", "green"), ("small", "large")
+SIX = {(color, size): frames.bars({f"{size} {color}": [0.5]}) for color in COLORS for size in SIZES}
+
+
+def test_every_question_has_a_slider_and_its_answers():
+    shown = frames.Frames(SIX, ("Color?", "Size?"), ALT)
+    sliders = re.findall(r'<span>(.+?)</span> <input [^>]*max="(\d)"[^>]*data-names="(.+?)"', shown._repr_html_())
+    assert [(question, int(last)) for question, last, _ in sliders] == [("Color?", 2), ("Size?", 1)]
+    assert [tuple(json.loads(html.unescape(names))) for *_, names in sliders] == [COLORS, SIZES]
+    assert repr(shown) == f"Color? red, blue, green. Size? small, large. {ALT}"
+
+
+@pytest.mark.parametrize(
+    ("names", "questions"),
+    [
+        (list(SIX)[:-1], ("Color?", "Size?")),  # nothing for large and green
+        (list(SIX)[::-2] + list(SIX)[::2], ("Color?", "Size?")),  # in another order
+        (list(SIX), ("Color?", "Size?", "And?")),
+        (list(SIX), "Which?"),
+        ([*list(SIX)[:-1], ("green",)], ("Color?", "Size?")),
+    ],
+)
+def test_a_choice_without_a_picture_is_refused(names, questions):
+    with pytest.raises(ValueError, match="need a picture for every combination of answers, in the order"):
+        frames.Frames(dict.fromkeys(names, TWO["two"]), questions, ALT)
 
 
 def test_two_sliders_on_a_page_do_not_meet():

@@ -1,6 +1,7 @@
 """The built pages in a real browser: nothing fails, nothing asks another host, nothing is wider than a phone."""
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,47 @@ def test_hints_and_solutions_are_folded_and_open_on_a_click(open_page, page):
     assert not answer.is_visible()
     solutions.first.locator("button.toggle-button, .toggle-button").first.click()
     answer.wait_for(state="visible", timeout=5_000)
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_an_answer_of_the_quiz_opens_by_the_keyboard_and_says_why(open_page, page):
+    tab, problems = open_page(page, "phone")
+    right = tab.locator(".mha-quiz details.right").first
+    assert not right.locator("p").is_visible()
+    right.locator("summary").press("Enter")
+    assert "Right." in right.locator("p").inner_text()
+    assert problems == []
+
+
+MOVED = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+SHOWN = "all => all.flatMap((svg, n) => svg.checkVisibility() ? [n] : [])"
+SLIDING = [page for page in CHAPTERS if 'class="mha-frames"' in (SITE / page).read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", SLIDING)
+def test_every_choice_of_the_sliders_shows_one_picture(open_page, page):
+    tab, problems = open_page(page, "phone")
+    figure = tab.locator("figure.mha-frames")
+    sliders, pictures = figure.locator("input").all(), figure.locator("svg")
+    choices = product(*(range(int(slider.get_attribute("max")) + 1) for slider in sliders))
+    for n, values in enumerate(choices):
+        for slider, value in zip(sliders, values, strict=True):
+            slider.evaluate(MOVED, value)
+        assert pictures.evaluate_all(SHOWN) == [n]
+    assert n == pictures.count() - 1
+    before = figure.locator("output").last.inner_text()
+    sliders[-1].press("ArrowLeft")
+    assert figure.locator("output").last.inner_text() == sliders[-1].get_attribute("aria-valuetext") != before
+    assert problems == []
+
+
+def test_the_heads_on_the_cover_can_be_chosen(open_page):
+    tab, problems = open_page("book/intro.html", "phone")
+    said = tab.locator(".mha-hv p[aria-live]")
+    assert "head 1" in said.inner_text()
+    tab.locator(".mha-hv button.head").nth(1).press("Enter")
+    assert "head 2" in said.inner_text()
+    assert problems == []
 
 
 RUNNABLE = [page for page in CHAPTERS if 'src="../_static/tryit.js"' in (SITE / page).read_text(encoding="utf-8")]
