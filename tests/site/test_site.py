@@ -94,16 +94,19 @@ def test_nothing_is_loaded_from_another_host(page):
         assert all("mathjax" in address for address in others)
 
 
+def asked_for(sheet):
+    """The addresses in a style sheet."""
+    return [a or b for a, b in IN_CSS.findall(sheet.read_text(encoding="utf-8", errors="replace"))]
+
+
 def test_no_style_sheet_loads_from_another_host():
     for sheet in SITE.rglob("*.css"):
-        addresses = [a or b for a, b in IN_CSS.findall(sheet.read_text(encoding="utf-8", errors="replace"))]
-        assert [address for address in addresses if outside(address)] == [], sheet.name
+        assert [address for address in asked_for(sheet) if outside(address)] == [], sheet.name
 
 
 def test_what_a_style_sheet_asks_for_is_there_and_is_no_other_style_sheet():
     for sheet in SITE.rglob("*.css"):
-        addresses = [a or b for a, b in IN_CSS.findall(sheet.read_text(encoding="utf-8", errors="replace"))]
-        files = [urlsplit(address).path for address in addresses if not address.startswith(("data:", "#"))]
+        files = [urlsplit(address).path for address in asked_for(sheet) if not address.startswith(("data:", "#"))]
         assert [name for name in files if name.endswith(".css")] == [], sheet.name
         assert [name for name in files if not (sheet.parent / name).is_file()] == [], sheet.name
 
