@@ -5,18 +5,17 @@ TORCH ?=
 
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
-ONE_THREAD := OMP_NUM_THREADS=1 TQDM_DISABLE=1
 
 # An environment whose folder was moved, or whose Python is gone, is void: forget what was installed into it.
 ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/null
 $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
 
 .DEFAULT_GOAL := help
-.PHONY: help book test read zip pdf lab notebooks lint bench constraints clean
+.PHONY: help book test test-all test-slow test-processors read zip pdf lab notebooks lint bench constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 	@echo "Settings: PYTHON=python3.12 (which Python makes .venv), TORCH=cpu (which torch; see README.md)"
 
 book: .venv/.with-book,test  ## build the course as a website (and make .venv, the first time)
@@ -29,9 +28,18 @@ book: .venv/.with-book,test  ## build the course as a website (and make .venv, t
 	@echo "The book is built: $(CURDIR)/_build/html/index.html"
 	@echo "Read it in the browser:  make read"
 
-# Plain `pytest` leaves out tests/site, which reads the built book; here the book has been built a moment ago.
-test: lint book  ## check everything: style, every function, every number in every notebook, the built pages
-	$(ONE_THREAD) $(PY) -m pytest -o norecursedirs=".* _build node_modules"
+test: lint  ## check what you changed: style, every notebook with every number, the tests that see most faults
+	$(PY) -m pytest --durations=10
+
+test-all: test test-slow  ## everything: make test, and the built book in a browser, wrong answers, other processors
+
+# The second tier alone. Plain `pytest` leaves out what is marked slow, and tests/site, which reads the built book.
+test-slow: book
+	$(PY) -m pytest -m slow -o norecursedirs=".* _build node_modules" --durations=10 tests
+	$(PY) tools/other_processors.py --oldest
+
+test-processors: .venv/.with-book,test  ## run all notebooks as older processors would, with one thread and with two
+	$(PY) tools/other_processors.py
 
 lint: .venv/.with-book,test
 	$(PY) -m ruff check .

@@ -1,41 +1,77 @@
-"""Notebooks are tests: nbval runs every cell and compares what it prints. This file adds what nbval does not see.
+"""Notebooks are tests: nbval runs every cell and compares what it prints. This file adds how outputs are compared.
 
-nbval skips pictures, and it compares nothing in a cell that was stored without having run. Here stored and new
-pictures are compared pixel by pixel, and a cell that never ran fails. Cells tagged `trained-picture` draw what a
-training gave: another processor rounds in another way, and curves of a training then differ a little.
+- Text and HTML must be the stored ones, letter by letter. nbval does this itself.
+- A figure is compared by the numbers that were drawn (`tools/drawn.py`), whoever draws it: pixels belong to one
+  computer. The last digits of a float may differ, and nothing else.
+- A cell whose numbers come out of a training in which rounding grows states a `tolerance` in its metadata: its words
+  must be the stored ones, and its numbers (printed, drawn, inside HTML and SVG) may differ by that much.
+  `tests/test_outputs.py` lists these cells; no tolerance is more than a quarter of the effect that the text claims.
+- A cell that was stored without having run fails.
 """
 
 import base64
-import io
+import hashlib
+import importlib.util
+import math
 import os
+import re
+from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.image import imread
+from nbval.plugin import IPyNbCell, coalesce_streams, transform_streams_for_comparison
 
-# Set before any kernel starts: it inherits them. One thread, because sums of floats depend on their order.
-os.environ.update(OMP_NUM_THREADS="1", TQDM_DISABLE="1")
+# Set before any kernel starts: it inherits them. Another number of threads may be asked for; it must change nothing.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TQDM_DISABLE"] = "1"
 os.environ.pop("MPLBACKEND", None)  # in a notebook, figures must come out as pictures
 matplotlib.use("Agg")  # and in this process they must not open windows
 
-# How much a picture may differ, as root mean square of the pixels' differences, from 0 to 255. A changed curve or color
-# is seen in the whole picture; one changed number in a table of squares, or one moved point, only in its neighborhood.
-WHOLE_LIMIT = 4.0
-TILE, TILE_LIMIT = 16, 24.0  # in any square of 16 x 16 pixels
-TRAINED_LIMITS = 8.0, 255.0  # the same two, where the picture shows a training
+spec = importlib.util.spec_from_file_location("drawn", Path(__file__).parent / "tools" / "drawn.py")
+drawn = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(drawn)
+
+ROUNDING = 1e-5  # of the largest number in a list of drawn numbers: what float32 loses, and far less than can be seen
+NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
+PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+NAME = re.compile(r"\b[0-9a-f]{12}\b")  # a view is named after its numbers
+
+
+# ---- which tests run where
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """The cells of a notebook, and tests that share something costly, stay on one worker; notebooks begin."""
+    for item in items:
+        together = isinstance(item, IPyNbCell) or item.get_closest_marker("together")
+        if together:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: not isinstance(item, IPyNbCell))
+
+
+def pytest_sessionstart(session):
+    recording = drawn.recording()
+    recording.__enter__()
+    session.config.add_cleanup(lambda: recording.__exit__(None, None, None))
+
+
+# ---- how a cell is compared
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """After nbval's own comparison, compare what it leaves out (cells tagged `nbval-ignore-output` excepted)."""
+    """nbval compares what is exact; here follow figures, and cells with a tolerance."""
+    if not (isinstance(item, IPyNbCell) and item.options["check"]):
+        return (yield)
+    tolerance = item.cell.metadata.get("tolerance", {}).get("absolute")
+    item.parent.skip_compare += (drawn.DRAWN,) * (drawn.DRAWN not in item.parent.skip_compare)
+    item.options["check"] = tolerance is None
     result = yield
-    if type(item).__name__ == "IPyNbCell" and item.options["check"]:
-        trained = "trained-picture" in item.cell.metadata.get("tags", ())
-        limits = TRAINED_LIMITS if trained else (WHOLE_LIMIT, TILE_LIMIT)
-        problem = unrun(item.cell) or different_pictures(item.cell.outputs, item.test_outputs, limits)
-        if problem:
-            item.raise_cell_error(problem)
+    if problem := unrun(item.cell) or different(item.cell.outputs, item.test_outputs, tolerance):
+        item.raise_cell_error(problem)
     return result
 
 
@@ -46,30 +82,99 @@ def unrun(cell):
     return ""
 
 
-def different_pictures(stored, drawn, limits=(WHOLE_LIMIT, TILE_LIMIT)):
-    """Say how the pictures of two lists of outputs differ; an empty string where they do not."""
-    stored, drawn = pixels(stored), pixels(drawn)
-    if len(stored) != len(drawn):
-        return f"{len(stored)} pictures are stored, {len(drawn)} were drawn"
-    for number, (old, new) in enumerate(zip(stored, drawn, strict=True), start=1):
-        if old.shape != new.shape:
-            return f"picture {number}: {old.shape[:2]} pixels are stored, {new.shape[:2]} were drawn"
-        whole, tile = difference(old, new)
-        if whole > limits[0] or tile > limits[1]:
-            found = f"RMS {whole:.1f} (limit {limits[0]}), in the worst square {tile:.1f} (limit {limits[1]}), of 255"
-            return f"picture {number} differs from the stored one: {found}"
+def different(stored, new, tolerance=None):
+    """Say how the outputs of a cell differ; an empty string where they do not. Without a tolerance, of the figures."""
+    found = different_figures(figures(stored), figures(new), tolerance)
+    if not found and tolerance is not None:
+        found = unlike(texts(stored), texts(new), tolerance, "output")
+    return found
+
+
+def figures(outputs):
+    """Of every picture its drawn numbers, its bytes, or None where one of the two is missing."""
+    data = [output.get("data", {}) for output in outputs]
+    return [
+        (found.get(drawn.DRAWN), found.get("image/png")) for found in data if {drawn.DRAWN, "image/png"} & set(found)
+    ]
+
+
+def different_figures(stored, new, tolerance):
+    if len(stored) != len(new):
+        return f"{len(stored)} pictures are stored, {len(new)} were drawn"
+    for number, ((old, old_png), (now, now_png)) in enumerate(zip(stored, new, strict=True), start=1):
+        if not old_png or not now_png or (now and not old):
+            return f"picture {number}: it was stored without its picture or its numbers: make notebooks"
+        if not now:  # no figure of matplotlib: somebody's file
+            if old_png.strip() != now_png.strip():
+                return f"picture {number} is another file than the stored one"
+        elif old["picture"] != fingerprint(old_png):
+            return f"picture {number}: what is stored is not what was drawn with these numbers: make notebooks"
+        elif problem := unlike(old["drawn"], now, tolerance, f"picture {number}"):
+            return problem
     return ""
 
 
-def difference(old, new):
-    """Root mean square of the differences of two pictures: over the whole, and in the worst square."""
-    squares = ((old - new) ** 2).mean(-1)
-    padded = np.pad(squares, [(0, -size % TILE) for size in squares.shape])
-    tiles = padded.reshape(padded.shape[0] // TILE, TILE, -1, TILE).mean((1, 3))
-    return float(np.sqrt(squares.mean())), float(np.sqrt(tiles.max()))
+def fingerprint(png):
+    """A name for the bytes of a picture."""
+    return hashlib.sha256(base64.b64decode(png)).hexdigest()[:12]
 
 
-def pixels(outputs):
-    """All PNG pictures among the outputs of a cell, as red, green and blue from 0 to 255."""
-    pngs = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-    return [255 * imread(io.BytesIO(base64.b64decode(png)))[..., :3] for png in pngs]
+def texts(outputs):
+    """What nbval compares, in its order: kinds of output with their texts."""
+    found = []
+    for output in transform_streams_for_comparison(coalesce_streams(outputs)):
+        found += [[kind, text] for kind, text in sorted(output.get("data", {}).items()) if kind.startswith("text/")]
+        found += [[output.output_type, output[key]] for key in ("text", "evalue") if key in output]
+    return found
+
+
+def unlike(old, new, tolerance, where):
+    """Where two outputs differ, and how; an empty string where they do not.
+
+    Words must be equal. Numbers may differ by the tolerance, or, without one, by the rounding of floats.
+    """
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return first(unlike(old[key], new[key], tolerance, f"{where}, {key}") for key in old)
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        if old and all(isinstance(x, (int, float, type(None))) for x in [*old, *new]):
+            return far(old, new, tolerance, where)
+        return first(unlike(a, b, tolerance, f"{where} {n}") for n, (a, b) in enumerate(zip(old, new, strict=True), 1))
+    if isinstance(old, str) and isinstance(new, str) and tolerance is not None:
+        (old_words, old_numbers), (new_words, new_numbers) = apart(old), apart(new)
+        return unlike(old_words, new_words, None, where) or far(old_numbers, new_numbers, tolerance, where)
+    return "" if old == new else f"{where}: {shorten(old)} is stored, {shorten(new)} was computed"
+
+
+def first(problems):
+    return next(filter(None, problems), "")
+
+
+def far(old, new, tolerance, where):
+    """Which number of two lists of equal length differs too much."""
+    if len(old) != len(new):
+        return f"{where}: {len(old)} numbers are stored, {len(new)} were computed"
+    one, two = (np.array([math.nan if x is None else x for x in numbers], dtype=float) for numbers in (old, new))
+    limit = ROUNDING * np.nanmax(np.abs(one), initial=0) if tolerance is None else tolerance
+    wrong = ~((np.abs(one - two) <= limit) | (np.isnan(one) & np.isnan(two)))
+    if not wrong.any():
+        return ""
+    n = int(np.argmax(wrong))
+    return f"{where}: number {n + 1} of {len(old)} is stored as {old[n]}, and {new[n]} was computed (limit {limit:.2g})"
+
+
+def apart(text):
+    """The words of a text, and its numbers."""
+    unpacked = PACKED.sub(lambda found: " ".join(map(str, unpack(*found.groups()))), text)
+    words = " ".join(NUMBER.sub("#", NAME.sub("NAME", unpacked)).split())
+    return words, [float(x.replace(",", "").replace("−", "-")) for x in NUMBER.findall(NAME.sub("NAME", unpacked))]
+
+
+def unpack(low, high, letters):
+    """The numbers of a head view: 4096 steps from the lowest to the highest."""
+    steps = [64 * LETTERS.index(a) + LETTERS.index(b) for a, b in zip(letters[::2], letters[1::2], strict=True)]
+    return [float(low) + (float(high) - float(low)) * step / 4095 for step in steps]
+
+
+def shorten(value):
+    text = repr(value)
+    return text if len(text) <= 300 else text[:300] + "…"

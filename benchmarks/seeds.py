@@ -310,7 +310,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "chants, first layer silent, extra nats": (
             "price(trained(seed), 'chants', {LAYERS[0]: []}) - price(trained(seed), 'chants')",
             1.5,
-            4.5,
+            5.0,
         ),
         "chants, half of the heads kept by damage alone, extra nats": (
             "(lambda m: price(m, 'chants', best(8, damage(m, 'chants'))) - price(m, 'chants'))(trained(seed))",
@@ -341,7 +341,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "one by one against damage alone, 8 of 16 kept, nats saved": (
             "(lambda m: both(m, best(8, sum(damage(m, skill) for skill in EXAM))) - both(m, best(8, patience(m))))"
             "(trained(seed))",
-            0.3,
+            0.1,
             3.0,
         ),
         "one head in the first layer, English": ("lonely(trained(seed), 'English')[0].min()", -0.1, 0.2),

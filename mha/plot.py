@@ -193,4 +193,4 @@ def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tupl
 
 
 def _array(values: object) -> np.ndarray:
-    return np.asarray(values.detach().float().numpy() if hasattr(values, "detach") else values, dtype=float)
+    return np.asarray(values.detach().double().numpy() if hasattr(values, "detach") else values, dtype=float)

@@ -30,7 +30,7 @@ def train(
     """
     if steps < 1:
         raise ValueError(f"steps = {steps}: training needs at least one")
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr) if optimizer is None else optimizer
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True) if optimizer is None else optimizer
     model.train()
     losses = []
     for step in (bar := tqdm(range(steps), file=sys.stdout, leave=False)):

@@ -114,6 +114,7 @@ def test_the_quoted_answers_of_the_checker_are_what_it_says():
     assert message in page
 
 
+@pytest.mark.slow  # it tries every wrong answer
 def test_the_table_of_the_checkers_says_what_they_do_now():
     page = load("tools/make_checker_table.py").page()
     assert read(BOOK / "checkers.md") == page, "python tools/make_checker_table.py"

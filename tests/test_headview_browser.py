@@ -36,6 +36,8 @@ QUICK = """async () => {
   return performance.now() - before;
 }"""
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def show(browser, tmp_path):

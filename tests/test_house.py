@@ -164,23 +164,27 @@ def test_nothing_needs_the_checkers_and_figures():
 # ---- sizes
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in CHECKERS + COLLECTIONS])
-def test_a_module_is_one_idea(name):
-    path = PACKAGE.joinpath(*name.split(".")).with_suffix(".py")
-    longer = len(path.read_text("utf8").splitlines()) > LONGEST_MODULE
-    assert longer == (name in LONGER), f"{name}: at most {LONGEST_MODULE} lines, or say in LONGER why not"
+def test_a_module_is_one_idea():
+    for name in [name for name in FILES if name not in CHECKERS + COLLECTIONS]:
+        path = PACKAGE.joinpath(*name.split(".")).with_suffix(".py")
+        longer = len(path.read_text("utf8").splitlines()) > LONGEST_MODULE
+        assert longer == (name in LONGER), f"{name}: at most {LONGEST_MODULE} lines, or say in LONGER why not"
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_functions_are_short(name):
-    for path, node in definitions(name, nested=True):
+def test_functions_are_short():
+    for name, path, node in everything_defined(nested=True):
         if isinstance(node, ast.FunctionDef):
             body = code(node) or node.body
-            assert node.end_lineno - body[0].lineno < LONGEST_FUNCTION, path
+            assert node.end_lineno - body[0].lineno < LONGEST_FUNCTION, (name, path)
             if node.name == "forward":
-                assert len(body) <= LONGEST_FORWARD, path
+                assert len(body) <= LONGEST_FORWARD, (name, path)
             if node.name == "__init__":
-                assert len(node.args.args) - 1 + len(node.args.kwonlyargs) <= MOST_ARGUMENTS, path
+                assert len(node.args.args) - 1 + len(node.args.kwonlyargs) <= MOST_ARGUMENTS, (name, path)
+
+
+def everything_defined(**how):
+    """All definitions of all files, with the name of the file."""
+    return [(name, path, node) for name in FILES for path, node in definitions(name, **how)]
 
 
 def test_files_are_named_for_what_they_hold():
@@ -191,35 +195,33 @@ def test_files_are_named_for_what_they_hold():
 # ---- docstrings
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_docstrings_have_their_fields_in_order(name):
-    texts = [("the file", ast.get_docstring(FILES[name]))]
-    texts += [(path, ast.get_docstring(node)) for path, node in definitions(name, nested=True)]
-    for path, text in texts:
+def test_docstrings_have_their_fields_in_order():
+    texts = [(name, "the file", ast.get_docstring(tree)) for name, tree in FILES.items()]
+    texts += [(name, path, ast.get_docstring(node)) for name, path, node in everything_defined(nested=True)]
+    for name, path, text in texts:
         found = fields(text)
-        assert set(found) <= set(FIELDS), path
-        assert found == sorted(found, key=FIELDS.index), path
-        assert len(found) == len(set(found)), path
+        assert set(found) <= set(FIELDS), (name, path)
+        assert found == sorted(found, key=FIELDS.index), (name, path)
+        assert len(found) == len(set(found)), (name, path)
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, "__init__"])
-def test_what_is_public_says_what_it_does(name):
-    assert ast.get_docstring(FILES[name]), name
-    for path, node in definitions(name):
-        public = not any(part.startswith("_") for part in path.split(".") if part != "__init__")
-        if public and name not in CHECKERS:
-            first = (ast.get_docstring(node) or "").partition("\n")[0]
-            assert first.endswith((".", ":")), path
-            assert first[:1].isupper(), path
+def test_what_is_public_says_what_it_does():
+    for name in [*PUBLIC, "__init__"]:
+        assert ast.get_docstring(FILES[name]), name
+        for path, node in definitions(name):
+            public = not any(part.startswith("_") for part in path.split(".") if part != "__init__")
+            if public and name not in CHECKERS:
+                first = (ast.get_docstring(node) or "").partition("\n")[0]
+                assert first.endswith((".", ":")), (name, path)
+                assert first[:1].isupper(), (name, path)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in CHECKERS])
-def test_what_is_public_says_where_it_is_taught(name):
-    if "Taught in" in fields(ast.get_docstring(FILES[name])):
-        return
-    for path, node in definitions(name):
-        if "." not in path and not path.startswith("_"):
-            assert "Taught in" in fields(ast.get_docstring(node)), path
+def test_what_is_public_says_where_it_is_taught():
+    for name in [name for name in PUBLIC if name not in CHECKERS]:
+        if "Taught in" not in fields(ast.get_docstring(FILES[name])):
+            for path, node in definitions(name):
+                if "." not in path and not path.startswith("_"):
+                    assert "Taught in" in fields(ast.get_docstring(node)), (name, path)
 
 
 def chapters(text):
@@ -234,14 +236,15 @@ def chapters(text):
 LAZY = [name for name in mha.__all__ if not inspect.ismodule(getattr(mha, name))]
 
 
-@pytest.mark.parametrize("name", LAZY)
-def test_a_name_of_the_package_is_taught_where_it_says(name):
-    numbers = chapters(getattr(mha, name).__doc__)
-    assert numbers
-    written = {int(path.name[:2]): path for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
-    if numbers <= set(written):
-        sources = [json.loads(written[n].read_text("utf8"))["cells"] for n in numbers]
-        text = "\n".join("".join(cell["source"]) for cells in sources for cell in cells)
+def test_a_name_of_the_package_is_taught_where_it_says():
+    written = {
+        int(p.name[:2]): json.loads(p.read_text("utf8")) for p in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")
+    }
+    for name in LAZY:
+        numbers = chapters(getattr(mha, name).__doc__)
+        assert numbers, name
+        assert numbers <= set(written), name
+        text = "\n".join("".join(cell["source"]) for n in numbers for cell in written[n]["cells"])
         assert re.search(rf"\b{name}\b", text), f"{name} says it is taught in {numbers}, but no such chapter names it"
 
 

@@ -8,6 +8,9 @@ import torch
 
 from mha import jobs, parallel
 
+slow = pytest.mark.slow  # several processes
+pytestmark = pytest.mark.together
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -18,6 +21,7 @@ def found():
     return parallel.launch(jobs.in_turn, 2, *steps, alone, (jobs.refusal, 1), (jobs.refusal, 2), (jobs.time_sums, [1]))
 
 
+@slow
 @pytest.mark.parametrize(("job", "kv_heads", "crossing"), [(0, 4, False), (1, 2, True), (2, 4, False)])
 def test_a_step_in_two_processes_gives_the_numbers_of_one(found, job, kv_heads, crossing):
     layer, x, memory = jobs.small_layer(kv_heads)
@@ -29,11 +33,13 @@ def test_a_step_in_two_processes_gives_the_numbers_of_one(found, job, kv_heads, 
         assert max(np.abs(a - b).max() for a, b in pairs) < 1e-10
 
 
+@slow
 def test_torchs_plan_sums_the_gradient_of_one_input_three_times(found):
     counts = [(len(step["forward"]), len(step["backward"])) for step in found[1][:3]]
     assert counts == [(1, 1), (1, 2), (1, 3)]
 
 
+@slow
 def test_a_process_outside_the_group_stands_aside(found):
     layer, x = jobs.small_layer(seed=5)[0], jobs.small_layer(seed=1)[1]
     y, held = found[0][3]
@@ -42,6 +48,7 @@ def test_a_process_outside_the_group_stands_aside(found):
     assert found[1][3] is None
 
 
+@slow
 def test_a_refusal_is_told_by_every_process(found):
     for process in found:
         assert process[4].startswith("2 processes cannot share 1 key heads evenly")
@@ -49,6 +56,7 @@ def test_a_refusal_is_told_by_every_process(found):
         assert process[6][0] > 0
 
 
+@slow
 def test_a_dead_process_is_named(reader):
     with pytest.raises(RuntimeError, match=r"^process 1 of 2 was ended \(SIGKILL\)"):
         parallel.launch(jobs.lose_one, 2, seconds=90)

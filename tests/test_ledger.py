@@ -1,10 +1,10 @@
 """The claims ledger: no claim is lost, no verdict stands without an executed cell, and the page is up to date."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import nbformat
-import pytest
 import yaml
 from programs import load
 
@@ -18,10 +18,15 @@ def maker():
     return load("tools/make_ledger.py")
 
 
+@cache
+def read(path):
+    return nbformat.read(path, as_version=4).cells
+
+
 def deciding_cells(number):
     """The code cells around the label of a claim: one before it, and those up to the next heading, three at least."""
     for path in NOTEBOOKS.values():
-        cells = nbformat.read(path, as_version=4).cells
+        cells = read(path)
         for position, cell in enumerate(cells):
             if cell.cell_type == "markdown" and re.search(rf"^\(claim-{number}\)=$", cell.source, re.MULTILINE):
                 before = [c for c in cells[:position] if c.cell_type == "code"][-1:]
@@ -37,18 +42,18 @@ def test_every_claim_is_there_once():
     assert sorted(row[0] for row in ROWS) == sorted(NUMBERS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_verdict_has_a_cell_that_is_executed(row):
-    number, chapter, verdict, claim, why = row
-    assert verdict in maker().WORDS
-    assert claim.endswith(("?", "."))
-    assert why.endswith((".", "?"))
-    where, cells = deciding_cells(number)
-    if chapter in NOTEBOOKS and verdict != "open":
-        assert where == chapter, f"the label (claim-{number})= stands in {where}, the ledger says {chapter}"
-        assert any("assert " in cell.source for cell in cells), "no cell beside the label asserts anything"
-    elif where is not None:
-        assert where == chapter
+def test_a_verdict_has_a_cell_that_is_executed():
+    words = maker().WORDS
+    for number, chapter, verdict, claim, why in ROWS:
+        assert verdict in words, number
+        assert claim.endswith(("?", ".")), number
+        assert why.endswith((".", "?")), number
+        where, cells = deciding_cells(number)
+        if chapter in NOTEBOOKS and verdict != "open":
+            assert where == chapter, f"the label (claim-{number})= stands in {where}, the ledger says {chapter}"
+            assert any("assert " in cell.source for cell in cells), f"no cell beside (claim-{number})= asserts anything"
+        elif where is not None:
+            assert where == chapter, number
 
 
 def test_what_the_notebooks_decide_is_in_the_ledger():

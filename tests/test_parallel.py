@@ -1,4 +1,7 @@
-"""Heads on one, two and four processes compute the same, and what goes wrong is said in time."""
+"""Heads on one, two and four processes compute the same, and what goes wrong is said in time.
+
+Starting processes takes long: one smoke test stands in the first tier, the rest in the second.
+"""
 
 import os
 import subprocess
@@ -14,6 +17,8 @@ from mha import parallel
 
 LIMIT = 1e-10
 SIZES = (1, 2, 4)
+pytestmark = pytest.mark.together
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +27,11 @@ def found():
     return parallel.launch(workers.everything, 4, seconds=150)
 
 
+def test_two_processes_compute_what_one_does():
+    assert max(parallel.launch(workers.smoke, 2, seconds=150)) < LIMIT
+
+
+@slow
 @pytest.mark.parametrize("size", SIZES)
 def test_several_processes_compute_what_one_does_forward_and_backward(found, size):
     for rank in range(size):
@@ -30,6 +40,7 @@ def test_several_processes_compute_what_one_does_forward_and_backward(found, siz
         assert max(errors.values()) < LIMIT, (rank, errors)
 
 
+@slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_one_all_reduce_forward_and_one_for_each_input_backward(found, size):
     b, i, m = workers.X
@@ -39,6 +50,7 @@ def test_one_all_reduce_forward_and_one_for_each_input_backward(found, size):
         assert numbers == [b * i * m, b * (i + workers.MEMORY[1] if crossing else i) * m], name
 
 
+@slow
 @pytest.mark.parametrize("size", SIZES)
 def test_every_process_caches_its_own_heads(found, size):
     for rank in range(size):
@@ -48,6 +60,7 @@ def test_every_process_caches_its_own_heads(found, size):
         assert parameters == held
 
 
+@slow
 @pytest.mark.parametrize("size", SIZES)
 def test_one_checkpoint_loads_into_any_number_of_processes_and_comes_back(found, size):
     for rank in range(size):
@@ -59,6 +72,7 @@ def test_one_checkpoint_loads_into_any_number_of_processes_and_comes_back(found,
 # ---- bad input
 
 
+@slow
 def test_every_process_refuses_what_cannot_be_spread(found):
     for rank in range(4):
         told = found[rank]["refused"]
@@ -80,6 +94,7 @@ def test_a_missing_process_group_is_named(reader, monkeypatch):
         parallel.join()
 
 
+@slow
 @pytest.mark.parametrize(
     ("how", "seconds", "kind", "message"),
     [
@@ -101,6 +116,7 @@ def test_results_come_back_in_the_order_of_the_processes(reader):
         parallel.launch(workers.rank, 0)
 
 
+@slow
 def test_torchrun_starts_the_same_layer():
     command = [
         sys.executable,

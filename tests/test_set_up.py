@@ -1,9 +1,15 @@
 """The tools and files around the course: what the README promises, and how notebooks are stored."""
 
 import base64
+import hashlib
 import io
+import os
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import matplotlib.figure
@@ -37,6 +43,16 @@ def test_a_second_run_gives_the_same_bytes_and_keeps_the_shown_times(tmp_path):
     assert path.read_bytes() == first
     assert runner.run(path, fresh=True) == "changed"
     assert path.read_bytes() != first
+
+
+def test_a_figure_is_stored_with_the_numbers_that_were_drawn(tmp_path):
+    sources = "import matplotlib.pyplot as plt", "plt.plot([1.0, 3.0, 2.0], label='a')\nplt.show()"
+    path = write(tmp_path / "a.ipynb", *sources)
+    runner.run(path)
+    (output,) = nbformat.read(path, as_version=4).cells[2].outputs
+    found = output.data["application/vnd.drawn+json"]
+    assert found["drawn"]["axes"][0]["artists"][0]["y"] == [1.0, 3.0, 2.0]
+    assert found["picture"] == hashlib.sha256(base64.b64decode(output.data["image/png"])).hexdigest()[:12]
 
 
 def test_only_what_the_reader_sees_is_stored(tmp_path):
@@ -149,8 +165,8 @@ def test_constraints_pin_everything_and_name_no_host():
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_command_of_the_pages_exists(page):
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"), re.M))
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+(?:-[a-z]+)*)", (ROOT / page).read_text(encoding="utf-8"), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert {"book", "test"} & named
     assert named <= targets
 
@@ -159,6 +175,45 @@ def test_every_make_command_of_the_pages_exists(page):
 def test_every_link_of_the_pages_leads_to_a_file(page):
     links = re.findall(r"\]\((?!https?://)([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+# ---- an environment of its own
+
+
+USE = """
+import mha, torch
+from mha import findings
+from mha.headview import HeadView
+layer = mha.MultiHeadAttention(8, 2)
+with mha.watch(layer, "weights") as seen:
+    layer(torch.zeros(1, 3, 8))
+assert "mha-hv" in HeadView(seen.weights[0], ["a", "b", "c"])._repr_html_()
+assert findings.stored()["quality"]
+print(mha.__file__)
+"""
+
+
+@pytest.mark.slow
+def test_the_installed_package_holds_all_that_it_needs(tmp_path):
+    """Built and installed into a second environment, which borrows torch and the rest from this one."""
+    venv.create(tmp_path / "second", with_pip=False)
+    (packages,) = (tmp_path / "second").glob("**/site-packages")
+    (packages / "borrowed.pth").write_text(
+        sysconfig.get_path("purelib")
+    )  # its own .pth files, so this checkout, are not read
+    source = tmp_path / "source"  # a build leaves its traces there
+    shutil.copytree(ROOT / "mha", source / "mha", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={packages}", str(source)]
+    built = subprocess.run(build, capture_output=True, text=True, cwd=tmp_path)
+    if "setuptools" in built.stderr and built.returncode:
+        pytest.skip("building a package needs setuptools from the network")
+    assert built.returncode == 0, built.stderr[-2000:]
+    python = tmp_path / "second" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    used = subprocess.run([python, "-W", "error", "-c", USE], capture_output=True, text=True, cwd=tmp_path)
+    assert used.returncode == 0, used.stderr[-2000:]
+    assert Path(used.stdout.strip()).is_relative_to(packages)
 
 
 # ---- continuous integration

@@ -7,7 +7,7 @@ import torch
 
 import mha
 from mha import null, python_text, targets, texts
-from mha.muon import MuonAndAdamW
+from mha.muon import Muon, MuonAndAdamW
 from mha.python_names import read_program
 
 
@@ -135,6 +135,21 @@ def test_matrices_inside_go_to_muon_and_everything_once():
     outside = {id(p) for g in other.param_groups for p in g["params"]}
     assert inside | outside == {id(p) for p in model.parameters()}
     assert not inside & outside
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
+def test_muon_steps_as_torchs_does_without_its_rounding(shape):
+    start, steps = torch.randn(shape), torch.randn(3, *shape)
+    found = []
+    for kind in (torch.optim.Muon, Muon):
+        weight = torch.nn.Parameter(start.clone())
+        optimizer = kind([weight], lr=0.1, weight_decay=0.2)
+        for gradient in steps:
+            weight.grad = gradient.clone()
+            optimizer.step()
+        found.append(weight.detach() - start)
+    assert torch.allclose(*found, atol=0.03)
+    assert not torch.equal(*found)
 
 
 def test_rates_rise_stay_and_fall():

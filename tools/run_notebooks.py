@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import nbformat
+from drawn import DRAWN, recording
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
@@ -31,7 +32,7 @@ NOTEBOOK_METADATA = {
     "language_info": {"name": "python"},
 }
 TIMEOUT = 180  # seconds for one cell, as in the tests
-CELL_METADATA = ("mystnb", "tags")  # everything else is a trace of some editor
+CELL_METADATA = ("mystnb", "tags", "tolerance")  # everything else is a trace of some editor
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_NOISE = (b"tEXt", b"zTXt", b"iTXt", b"tIME", b"eXIf")  # version of the plotting library, time, camera
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -73,7 +74,8 @@ def execute(notebook, folder):
         store_widget_state=False,
     )
     try:
-        client.execute()
+        with recording():
+            client.execute()
     except CellExecutionError as error:
         raise RefusedError(f"{place(notebook, failed(notebook))} raised {error.ename}: {error.evalue}") from None
     except CellTimeoutError:
@@ -139,8 +141,12 @@ def cell_id(cell, seen):
 def normalize_output(output):
     if output.output_type == "error":  # the frames of a traceback name files of this machine
         output.traceback = [f"{output.ename}: {output.evalue}"]
-    if "image/png" in output.get("data", {}):
-        output.data["image/png"] = plain_png(output.data["image/png"])
+    data = output.get("data", {})
+    if "image/png" in data:
+        data["image/png"] = plain_png(data["image/png"])
+    if DRAWN in data:  # the numbers that were drawn, and which picture shows them
+        picture = hashlib.sha256(base64.b64decode(data["image/png"])).hexdigest()[:12]
+        data[DRAWN] = {"drawn": data[DRAWN], "picture": picture}
 
 
 def plain_png(encoded):

@@ -1,4 +1,9 @@
-"""The built pages in a real browser: nothing fails, nothing asks another host, nothing is wider than a phone."""
+"""The built pages in a real browser: nothing fails, nothing asks another host, nothing is wider than a phone.
+
+Opening a page and drawing its mathematics takes time, so every page is opened once at each width, and all is asked of
+it then. The pages share a template: axe, which takes longest, looks at every page once, and at one page of each
+kind in every mode.
+"""
 
 import re
 from itertools import product
@@ -25,10 +30,11 @@ BROKEN = """() => {
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
 DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
 BOXES = "main :is(pre, .cell_output > .output, .pst-scrollable-table-container)"  # the theme asks each: do you scroll?
-ASKED = f"() => [...document.querySelectorAll('{BOXES}')].every(e => e.hasAttribute('tabindex'))"
 REACHED = f"""() => [...document.querySelectorAll('{BOXES}')].filter(e => e.offsetParent).every(e =>
   (e.tabIndex === 0) === (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight))"""
 STILL = "Promise.allSettled(document.getAnimations().map(moving => moving.finished)).then(() => true)"
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -64,17 +70,17 @@ def has_own_mathjax():
     return (SITE / "_static/vendor/mathjax").is_dir()
 
 
-@pytest.mark.parametrize("size", list(SIZES))
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_works(open_page, page, size):
-    """Loaded in light and then switched to dark, as it happens to a reader in the evening."""
-    if not has_own_mathjax():
-        pytest.skip("the book was built without its own MathJax (npm install), so its pages need a network")
-    tab, problems = open_page(page, size)
+def turn(tab, theme):
+    """As it happens to a reader in the evening."""
+    tab.emulate_media(color_scheme=theme)
+    tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
+
+
+def check_page(tab, problems, page, size):
+    """What must be so on every page, in light and dark."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     for theme in ("light", "dark"):
-        tab.emulate_media(color_scheme=theme)
-        tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
+        turn(tab, theme)
         name = f"{page.removesuffix('.html').replace('/', '_')}_{size}_{theme}.png"
         tab.screenshot(path=SHOTS / name, full_page=theme == "light")
         assert problems == []
@@ -83,33 +89,14 @@ def test_the_page_works(open_page, page, size):
         assert tab.evaluate(WIDER) <= 0, "the page is wider than the window"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_everybody_can_use_the_page(open_page, violations, page):
-    """The rules of WCAG 2.2, levels A and AA, in light and dark and on a phone, with answers, hints, editors open."""
-    tab, _ = open_page(page)
+def open_all(tab):
+    """Answers, hints and editors, so that axe sees them; the theme asks its boxes anew when the width changes."""
     tab.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
-    tab.wait_for_function(ASKED, timeout=10_000)
-    for theme in ("light", "dark"):
-        tab.emulate_media(color_scheme=theme)
-        tab.wait_for_function(f"() => document.documentElement.dataset.theme === '{theme}'", timeout=5_000)
-        tab.evaluate(STILL)  # colors fade into the new theme
-        assert violations(tab, 15) == {}, theme
-    width, height = SIZES["phone"]
-    tab.set_viewport_size({"width": width, "height": height})
-    tab.wait_for_function(REACHED, timeout=10_000)
-    assert violations(tab, 15) == {}, "phone"
+    tab.evaluate("window.dispatchEvent(new Event('resize'))")
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_what_is_wider_than_a_phone_can_be_reached_by_the_keyboard(open_page, page):
-    tab, _ = open_page(page, "phone")
-    tab.wait_for_function(REACHED, timeout=10_000)
-    assert tab.locator("main pre[tabindex='0']").count() > 0
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_hints_and_solutions_are_folded_and_open_on_a_click(open_page, page):
-    tab, _ = open_page(page)
+def check_folds(tab):
+    """Hints and solutions are folded, and open on a click."""
     hints, solutions = tab.locator("details.sd-dropdown"), tab.locator("div.solution.dropdown")
     assert hints.count() >= 6
     assert solutions.count() >= 3
@@ -123,14 +110,72 @@ def test_hints_and_solutions_are_folded_and_open_on_a_click(open_page, page):
     answer.wait_for(state="visible", timeout=5_000)
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_an_answer_of_the_quiz_opens_by_the_keyboard_and_says_why(open_page, page):
-    tab, problems = open_page(page, "phone")
+def check_quiz(tab):
+    """An answer of the quiz opens by the keyboard and says why."""
     right = tab.locator(".mha-quiz details.right").first
     assert not right.locator("p").is_visible()
     right.locator("summary").press("Enter")
     assert "Right." in right.locator("p").inner_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_works_on_a_desk_and_axe_finds_nothing(open_page, violations, page):
+    """Rules of WCAG 2.2, levels A and AA, with answers, hints and editors open."""
+    if not has_own_mathjax():
+        pytest.skip("the book was built without its own MathJax (npm install), so its pages need a network")
+    tab, problems = open_page(page)
+    check_page(tab, problems, page, "desktop")
+    if page in CHAPTERS:
+        check_folds(tab)
+    turn(tab, "light")
+    open_all(tab)
+    tab.wait_for_function(REACHED, timeout=10_000)
+    tab.evaluate(STILL)
+    assert violations(tab, 15) == {}
     assert problems == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_works_on_a_phone(open_page, page):
+    """What is wider than the phone can be reached by the keyboard."""
+    if not has_own_mathjax():
+        pytest.skip("the book was built without its own MathJax (npm install), so its pages need a network")
+    tab, problems = open_page(page, "phone")
+    check_page(tab, problems, page, "phone")
+    tab.wait_for_function(REACHED, timeout=10_000)
+    if page in CHAPTERS:
+        assert tab.locator("main pre[tabindex='0']").count() > 0
+        check_quiz(tab)
+    assert problems == []
+
+
+KINDS = {  # one page of each kind, with what only such pages have
+    "book/intro.html": ".mha-hv",  # the head view
+    "book/notation.html": "table",
+    "book/claims_ledger.html": "table",
+    "notebooks/02_why_scale.html": "details.tryit",  # an editor, sliders, figures, formulas, a quiz
+    "notebooks/03_masking.html": "figure.mha-frames",
+    "notebooks/09_reading_heads.html": ".mha-hv",
+    "search.html": "form",
+}
+
+
+@pytest.mark.parametrize("page", KINDS)
+def test_everybody_can_use_each_kind_of_page_in_every_mode(open_page, violations, page):
+    tab, _ = open_page(page)
+    assert tab.locator(KINDS[page]).count() > 0
+    open_all(tab)
+    tab.wait_for_function(REACHED, timeout=10_000)
+    turn(tab, "dark")
+    tab.evaluate(STILL)  # colors fade into the new theme
+    assert violations(tab, 15) == {}, "dark"
+    width, height = SIZES["phone"]
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.wait_for_function(REACHED, timeout=10_000)
+    assert violations(tab, 15) == {}, "dark, on a phone"
+    turn(tab, "light")
+    tab.evaluate(STILL)
+    assert violations(tab, 15) == {}, "light, on a phone"
 
 
 MOVED = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"

@@ -24,7 +24,7 @@ LOADING = {
 LOADING_LINKS = {"stylesheet", "icon", "shortcut", "preload", "modulepreload", "preconnect", "manifest"}
 IN_CSS = re.compile(r"@import\s+(?:url\()?[\"']?([^\"')]+)|url\([\"']?([^\"')]+)")
 
-pytestmark = pytest.mark.usefixtures("site")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("site")]
 every_page = pytest.mark.parametrize("page", PAGES)
 
 
