@@ -12,7 +12,6 @@
 import base64
 import hashlib
 import importlib.util
-import math
 import os
 import re
 from pathlib import Path
@@ -32,7 +31,7 @@ spec = importlib.util.spec_from_file_location("drawn", Path(__file__).parent / "
 drawn = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(drawn)
 
-ROUNDING = 1e-5  # of the largest number in a list of drawn numbers: what float32 loses, and far less than can be seen
+ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -136,13 +135,22 @@ def unlike(old, new, tolerance, where):
     if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
         return first(unlike(old[key], new[key], tolerance, f"{where}, {key}") for key in old)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        if old and all(isinstance(x, (int, float, type(None))) for x in [*old, *new]):
-            return far(old, new, tolerance, where)
         return first(unlike(a, b, tolerance, f"{where} {n}") for n, (a, b) in enumerate(zip(old, new, strict=True), 1))
-    if isinstance(old, str) and isinstance(new, str) and tolerance is not None:
-        (old_words, old_numbers), (new_words, new_numbers) = apart(old), apart(new)
-        return unlike(old_words, new_words, None, where) or far(old_numbers, new_numbers, tolerance, where)
+    if isinstance(old, str) and isinstance(new, str) and old != new:
+        if None not in (numbers := (row(old), row(new))):
+            return far(*numbers, tolerance, where)
+        if tolerance is not None:
+            (old_words, old_numbers), (new_words, new_numbers) = apart(old), apart(new)
+            return unlike(old_words, new_words, None, where) or far(old_numbers, new_numbers, tolerance, where)
     return "" if old == new else f"{where}: {shorten(old)} is stored, {shorten(new)} was computed"
+
+
+def row(text):
+    """The numbers of a text that holds nothing else, as drawn numbers are stored; None for any other text."""
+    try:
+        return [float(x) for x in text.split()]
+    except ValueError:
+        return None
 
 
 def first(problems):
@@ -150,10 +158,10 @@ def first(problems):
 
 
 def far(old, new, tolerance, where):
-    """Which number of two lists of equal length differs too much."""
+    """Which number of two lists differs too much."""
     if len(old) != len(new):
         return f"{where}: {len(old)} numbers are stored, {len(new)} were computed"
-    one, two = (np.array([math.nan if x is None else x for x in numbers], dtype=float) for numbers in (old, new))
+    one, two = np.array(old), np.array(new)
     limit = ROUNDING * np.nanmax(np.abs(one), initial=0) if tolerance is None else tolerance
     wrong = ~((np.abs(one - two) <= limit) | (np.isnan(one) & np.isnan(two)))
     if not wrong.any():

@@ -81,8 +81,13 @@ def one_picture_repainted(notebook):
 
 def one_drawn_number(notebook):
     artist = drawn(notebook)["axes"][0]["artists"][0]
-    name = next(name for name, values in artist.items() if isinstance(values, list) and len(values) > 1)
-    artist[name][0] += 0.01
+    name = next(name for name in ("y", "values", "corners", "points") if name in artist)
+    artist[name] = moved(artist[name], 0.01, only=1)
+
+
+def moved(row, far, only=None):
+    """A row of drawn numbers, all of them moved, or only one."""
+    return " ".join(f"{float(x) + far * (only in (None, n)):.7g}" for n, x in enumerate(row.split()))
 
 
 def drawn(notebook):
@@ -134,7 +139,8 @@ def beyond_the_tolerance(notebook):
 
 
 def one_point_beyond_the_tolerance(notebook):
-    drawn(notebook)["axes"][0]["artists"][0]["y"][7] += 2 * TOLERANCE
+    artist = drawn(notebook)["axes"][0]["artists"][0]
+    artist["y"] = moved(artist["y"], 2 * TOLERANCE, only=7)
 
 
 def two_curves_swapped(notebook):
@@ -152,7 +158,7 @@ def move(notebook, far):
     output = notebook.cells[-1].outputs[0]
     output.text = re.sub(r"-?\d\.\d+", lambda number: f"{float(number[0]) + far:.3f}", output.text)
     for artist in drawn(notebook)["axes"][0]["artists"]:
-        artist["y"] = [y + far for y in artist["y"]]
+        artist["y"] = moved(artist["y"], far)
 
 
 TRAINED_CHANGES = [

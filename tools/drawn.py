@@ -49,7 +49,7 @@ def install():
 
 
 def numbers(figure):
-    """All that a figure shows, as words and lists of numbers."""
+    """All that a figure shows, as words and rows of numbers."""
     shown = [axis for axis in figure.axes if axis.get_visible()]
     return {"size": _listed(figure.get_size_inches()), "texts": _texts(figure.texts), "axes": [_axis(a) for a in shown]}
 
@@ -89,7 +89,7 @@ def _ticks(axis):
 
 
 def _artist(artist):
-    """Kind, name and look in words; then lists of numbers, each with a name."""
+    """Kind, name and look in words; then rows of numbers, each with a name."""
     from matplotlib.collections import Collection, PathCollection
     from matplotlib.colors import to_hex
     from matplotlib.image import AxesImage
@@ -116,8 +116,11 @@ def _artist(artist):
 
 
 def _listed(values):
-    """Numbers in a flat list, to seven digits; what is no number, or hidden by a mask, is null."""
+    """Numbers one after the other, to seven digits, in one text, so that a notebook keeps them in one line.
+
+    What is no number, or hidden by a mask, is nan.
+    """
     import numpy as np
 
     flat = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan).ravel()
-    return [float(f"{x:.{DIGITS}g}") if np.isfinite(x) else None for x in flat]
+    return " ".join(f"{x:.{DIGITS}g}" if np.isfinite(x) else "nan" for x in flat)
