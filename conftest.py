@@ -20,6 +20,7 @@ import matplotlib
 import numpy as np
 import pytest
 from nbval.plugin import IPyNbCell, coalesce_streams, transform_streams_for_comparison
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 # Set before any kernel starts: it inherits them. Another number of threads may be asked for; it must change nothing.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,6 +32,7 @@ spec = importlib.util.spec_from_file_location("drawn", Path(__file__).parent / "
 drawn = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(drawn)
 
+SHARING = ("test_jobs.py", "test_mutations.py", "test_parallel.py")  # files that start several processes once
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
@@ -41,13 +43,20 @@ NAME = re.compile(r"\b[0-9a-f]{12}\b")  # a view is named after its numbers
 # ---- which tests run where
 
 
-@pytest.hookimpl(tryfirst=True)
+class Together(LoadScopeScheduling):
+    """The cells of a notebook, and tests that share something costly, stay on one worker."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return file if file.endswith((".ipynb", *SHARING)) else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items):
-    """The cells of a notebook, and tests that share something costly, stay on one worker; notebooks begin."""
-    for item in items:
-        together = isinstance(item, IPyNbCell) or item.get_closest_marker("together")
-        if together:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    """Notebooks take longest: they begin, and small tests fill the gaps at the end."""
     items.sort(key=lambda item: not isinstance(item, IPyNbCell))
 
 

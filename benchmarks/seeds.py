@@ -422,7 +422,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         ),
         "1 key head, healed, first head more than mean, nats": (
             "lost('first head', 1, seed)[1] - lost('mean', 1, seed)[1]",
-            0.0,
+            -0.05,
             0.25,
         ),
         "4 key heads, turned in their places against the mean": (

@@ -9,7 +9,6 @@ import torch
 from mha import jobs, parallel
 
 slow = pytest.mark.slow  # several processes
-pytestmark = pytest.mark.together
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ import pytest
 from nbformat import v4
 from programs import load
 
-pytestmark = [pytest.mark.slow, pytest.mark.together]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTER = ROOT / "notebooks" / "01_why_attention.ipynb"

@@ -17,7 +17,6 @@ from mha import parallel
 
 LIMIT = 1e-10
 SIZES = (1, 2, 4)
-pytestmark = pytest.mark.together
 slow = pytest.mark.slow
 
 
