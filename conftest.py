@@ -99,11 +99,12 @@ def different(stored, new, tolerance=None):
 
 
 def figures(outputs):
-    """Of every picture its drawn numbers, its bytes, or None where one of the two is missing."""
-    data = [output.get("data", {}) for output in outputs]
-    return [
-        (found.get(drawn.DRAWN), found.get("image/png")) for found in data if {drawn.DRAWN, "image/png"} & set(found)
-    ]
+    """Of every picture what was drawn, stored or as a kernel gives it, and its bytes; None where one is missing."""
+    found = []
+    for output in outputs:
+        data, stored = output.get("data", {}), output.get("metadata", {}).get("drawn")
+        found.append((data.get(drawn.DRAWN, stored), data.get("image/png")))
+    return [pair for pair in found if any(pair)]
 
 
 def different_figures(stored, new, tolerance):
@@ -117,7 +118,7 @@ def different_figures(stored, new, tolerance):
                 return f"picture {number} is another file than the stored one"
         elif old["picture"] != fingerprint(old_png):
             return f"picture {number}: what is stored is not what was drawn with these numbers: make notebooks"
-        elif problem := unlike(old["drawn"], now, tolerance, f"picture {number}"):
+        elif problem := unlike(old["numbers"], now, tolerance, f"picture {number}"):
             return problem
     return ""
 

@@ -91,8 +91,8 @@ def moved(row, far, only=None):
 
 
 def drawn(notebook):
-    (data,) = (o.data for o in notebook.cells[-1].outputs if "image/png" in o.get("data", {}))
-    return data["application/vnd.drawn+json"]["drawn"]
+    (picture,) = (o for o in notebook.cells[-1].outputs if "image/png" in o.get("data", {}))
+    return picture.metadata["drawn"]["numbers"]
 
 
 def data_of_the_figure(notebook):

@@ -99,7 +99,7 @@ def test_a_picture_that_was_not_drawn_with_its_numbers_is_refused(plugin):
     stored[0].data["image/png"] = base64.b64encode(b"repainted").decode()
     assert "is not what was drawn" in plugin.different(stored, output(stored=False))
     stored = output()
-    del stored[0].data[drawn.DRAWN]
+    del stored[0].metadata["drawn"]
     assert "without its picture or its numbers" in plugin.different(stored, output(stored=False))
 
 
@@ -171,7 +171,7 @@ def swaps(outputs):
                 found = copy.deepcopy(outputs)
                 found[place].text = "\n".join([*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]])
                 yield found
-        for a, axis in enumerate(out.get("data", {}).get(drawn.DRAWN, {}).get("drawn", {}).get("axes", [])):
+        for a, axis in enumerate(out.get("metadata", {}).get("drawn", {}).get("numbers", {}).get("axes", [])):
             curves = [n for n, artist in enumerate(axis["artists"]) if "y" in artist]
             for one, two in pairwise(curves):
                 found = as_new(outputs)
@@ -184,8 +184,8 @@ def as_new(outputs):
     """Stored outputs as a kernel gives them."""
     found = copy.deepcopy(outputs)
     for out in found:
-        if drawn.DRAWN in out.get("data", {}):
-            out.data[drawn.DRAWN] = out.data[drawn.DRAWN]["drawn"]
+        if "drawn" in out.get("metadata", {}):
+            out.data[drawn.DRAWN] = out.metadata.pop("drawn")["numbers"]
     return found
 
 

@@ -50,8 +50,9 @@ def test_a_figure_is_stored_with_the_numbers_that_were_drawn(tmp_path):
     path = write(tmp_path / "a.ipynb", *sources)
     runner.run(path)
     (output,) = nbformat.read(path, as_version=4).cells[2].outputs
-    found = output.data["application/vnd.drawn+json"]
-    assert found["drawn"]["axes"][0]["artists"][0]["y"] == "1 3 2"
+    found = output.metadata["drawn"]
+    assert set(output.data) == {"image/png", "text/plain"}
+    assert found["numbers"]["axes"][0]["artists"][0]["y"] == "1 3 2"
     assert found["picture"] == hashlib.sha256(base64.b64decode(output.data["image/png"])).hexdigest()[:12]
 
 

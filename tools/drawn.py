@@ -9,7 +9,9 @@ import os
 import tempfile
 from pathlib import Path
 
-DRAWN = "application/vnd.drawn+json"  # the kind of output that holds the numbers
+DRAWN = (
+    "application/vnd.drawn+json"  # the kind of output that brings the numbers; stored, they are metadata of the picture
+)
 DIGITS = 7
 START = "import runpy\nrunpy.run_path({path!r})['install']()\n"
 

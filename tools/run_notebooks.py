@@ -146,7 +146,7 @@ def normalize_output(output):
         data["image/png"] = plain_png(data["image/png"])
     if DRAWN in data:  # the numbers that were drawn, and which picture shows them
         picture = hashlib.sha256(base64.b64decode(data["image/png"])).hexdigest()[:12]
-        data[DRAWN] = {"drawn": data[DRAWN], "picture": picture}
+        output.metadata["drawn"] = {"numbers": data.pop(DRAWN), "picture": picture}
 
 
 def plain_png(encoded):
