@@ -9,8 +9,6 @@
 - A cell that was stored without having run fails.
 """
 
-import base64
-import hashlib
 import importlib.util
 import os
 import re
@@ -116,16 +114,11 @@ def different_figures(stored, new, tolerance):
         if not now:  # no figure of matplotlib: somebody's file
             if old_png.strip() != now_png.strip():
                 return f"picture {number} is another file than the stored one"
-        elif old["picture"] != fingerprint(old_png):
+        elif old["picture"] != drawn.fingerprint(old_png):
             return f"picture {number}: what is stored is not what was drawn with these numbers: make notebooks"
         elif problem := unlike(old["numbers"], now, tolerance, f"picture {number}"):
             return problem
     return ""
-
-
-def fingerprint(png):
-    """A name for the bytes of a picture."""
-    return hashlib.sha256(base64.b64decode(png)).hexdigest()[:12]
 
 
 def texts(outputs):

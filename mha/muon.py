@@ -7,15 +7,19 @@ import torch
 from torch import Tensor, nn
 
 
-class Muon(torch.optim.Muon):
+class Muon(torch.optim.Optimizer):
     """Make all directions of a matrix's step equally long, as torch's Muon does, in the matrix's own number type.
 
-    torch rounds each step to bfloat16. That is quick on a graphics card, but every processor rounds in its own way, and
-    after a few hundred steps they have trained different heads.
+    torch's own (2.9 and later) rounds each step to bfloat16. That is quick on a graphics card, but every processor
+    rounds in its own way, and after a few hundred steps they have trained different heads.
 
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
     Taught in: chapter 09.
     """
+
+    def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
+        """Take matrices, and the settings of torch's Muon."""
+        super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self) -> None:
@@ -27,10 +31,10 @@ class Muon(torch.optim.Muon):
                 ahead = matrix.grad.lerp(mean, group["momentum"])
                 rate = group["lr"] * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                matrix.sub_(equally_long(ahead, *group["ns_coefficients"], steps=group["ns_steps"]), alpha=rate)
+                matrix.sub_(equally_long(ahead), alpha=rate)
 
 
-def equally_long(matrix: Tensor, a: float, b: float, c: float, *, steps: int) -> Tensor:
+def equally_long(matrix: Tensor) -> Tensor:
     """Bring all singular values of a matrix near 1, between about 0.5 and 1.5 (Newton and Schulz's iteration).
 
     Shapes: (rows, columns), and the same again.
@@ -39,7 +43,8 @@ def equally_long(matrix: Tensor, a: float, b: float, c: float, *, steps: int) ->
     """
     wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
     wide = wide / wide.norm().clamp_min(1e-7)
-    for _ in range(steps):
+    a, b, c = 3.4445, -4.7750, 2.0315  # chosen to lift small values quickly
+    for _ in range(5):
         products = wide @ wide.mT
         wide = a * wide + (b * products + c * products @ products) @ wide
     return wide.mT if matrix.shape[0] > matrix.shape[1] else wide
@@ -62,7 +67,7 @@ class MuonAndAdamW:
         matrices = [p for p in inside.parameters() if p.ndim == 2]
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if id(p) not in taken]
-        muon = Muon(matrices, lr=lr, weight_decay=0.0)
+        muon = Muon(matrices, lr=lr)
         self.optimizers = [muon, torch.optim.AdamW(others, lr=rest, weight_decay=0.0, fused=True)]
         self.rates = [torch.optim.lr_scheduler.LambdaLR(o, lambda s: _share(s, steps)) for o in self.optimizers]
 

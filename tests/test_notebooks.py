@@ -220,6 +220,12 @@ def test_nothing_waits_to_be_filled_in(path):
     assert re.findall(r"<<\w+>>|\b[A-Z]{3,}-[A-Z]{4,}\b|\b(?:TODO|TBD|FIXME|XXX|SEEDTEXT)\b", text(path)) == []
 
 
+def test_no_formula_begins_with_a_bracket_that_is_taken_for_an_option(path):
+    r"""After \begin{aligned} and \\ a [ begins an option; what stands in it is not drawn. Write {[a, b]}."""
+    begin = r"\\begin\{(?:aligned|gathered|split|array|cases|[bpv]?matrix)\}\s*\["
+    assert re.findall(rf"{begin}[^\]]*|\\\\\s*\[(?!-?[\d.]+(?:ex|em|pt)\])[^\]]*", text(path)) == []
+
+
 def test_it_is_in_the_book(path):
     table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
     files = [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]

@@ -3,7 +3,7 @@
 import base64
 import copy
 import io
-import sys
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -153,6 +153,19 @@ def test_a_tolerance_is_a_quarter_of_the_effect_at_most():
         assert set(stated) == {"absolute", "effect", "claim"}, name
         assert 0 < stated["absolute"] <= stated["effect"] / 4, name
         assert len(stated["claim"]) >= 20, name
+        assert stated["effect"] <= max(map(spread, rows(cell.outputs))), f"{name}: no row of numbers shows that effect"
+
+
+def rows(outputs):
+    """All rows of numbers that an output shows: curves, and the numbers that are printed."""
+    for out in outputs:
+        yield [float(x) for x in re.findall(r"-?\d+(?:\.\d+)?", out.get("text", ""))] or [0.0]
+        for axis in out.get("metadata", {}).get("drawn", {}).get("numbers", {}).get("axes", []):
+            yield from ([float(y) for y in artist["y"].split()] for artist in axis["artists"] if "y" in artist)
+
+
+def spread(row):
+    return max(row) - min(row)
 
 
 def test_within_a_tolerance_no_two_curves_or_rows_can_be_taken_for_each_other(plugin):
@@ -222,4 +235,3 @@ def test_a_failed_cell_is_named_with_its_notebook(tmp_path):
     assert [(failure.notebook, failure.cell) for failure in found.failures] == [("05_wrong", 1)]
     assert found.passed == 1
     assert "Cell outputs differ" in found.failures[0].message
-    assert sys.executable

@@ -11,19 +11,20 @@ import argparse
 import base64
 import copy
 import hashlib
+import io
 import os
 import re
-import struct
 import sys
 import time
 from pathlib import Path
 
 import nbformat
-from drawn import DRAWN, recording
+from drawn import DRAWN, fingerprint, recording
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from PIL import Image
 from traitlets import default
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,8 +34,6 @@ NOTEBOOK_METADATA = {
 }
 TIMEOUT = 180  # seconds for one cell, as in the tests
 CELL_METADATA = ("mystnb", "tags", "tolerance")  # everything else is a trace of some editor
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-PNG_NOISE = (b"tEXt", b"zTXt", b"iTXt", b"tIME", b"eXIf")  # version of the plotting library, time, camera
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -145,21 +144,16 @@ def normalize_output(output):
     if "image/png" in data:
         data["image/png"] = plain_png(data["image/png"])
     if DRAWN in data:  # the numbers that were drawn, and which picture shows them
-        picture = hashlib.sha256(base64.b64decode(data["image/png"])).hexdigest()[:12]
-        output.metadata["drawn"] = {"numbers": data.pop(DRAWN), "picture": picture}
+        output.metadata["drawn"] = {"numbers": data.pop(DRAWN), "picture": fingerprint(data["image/png"])}
 
 
 def plain_png(encoded):
-    """The same pixels without comments on who drew them and when."""
-    data = base64.b64decode(encoded)
-    kept, position = [PNG_SIGNATURE], len(PNG_SIGNATURE)
-    while position < len(data):
-        (length,) = struct.unpack(">I", data[position : position + 4])
-        end = position + length + 12  # length, kind, content, checksum
-        if data[position + 4 : position + 8] not in PNG_NOISE:
-            kept.append(data[position:end])
-        position = end
-    return base64.b64encode(b"".join(kept)).decode("ascii")
+    """The same pixels, without comments on who drew them and when, and without a transparency that nothing uses."""
+    picture, file = Image.open(io.BytesIO(base64.b64decode(encoded))), io.BytesIO()
+    if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255):
+        picture = picture.convert("RGB")
+    Image.frombytes(picture.mode, picture.size, picture.tobytes()).save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode("ascii")
 
 
 def compared(notebook):
