@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
 
 import torch
 import torch.distributed as dist
@@ -31,7 +32,7 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
     if processes < 1:
         raise ValueError(f"processes = {processes}: it must be at least 1")
     _check_found_again(work)
-    start, port = multiprocessing.get_context("spawn"), _free_port()
+    start, port = _starter(), _free_port()
     pipes = [start.Pipe(duplex=False) for _ in range(processes)]
     workers = [
         start.Process(target=_work, args=(send, work, inputs, rank, processes, port, seconds), daemon=True)
@@ -47,6 +48,15 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
             if worker.is_alive():
                 worker.kill()
             worker.join()
+
+
+def _starter() -> BaseContext:
+    """How processes begin: where the system can, as copies of one that has imported torch, once for all launches."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")  # each imports torch again: a second or two
+    start = multiprocessing.get_context("forkserver")
+    start.set_forkserver_preload(["mha.parallel", "torch.distributed.tensor.parallel"])
+    return start
 
 
 def _check_found_again(work: Callable) -> None:

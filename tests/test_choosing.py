@@ -137,6 +137,7 @@ def test_training_never_calls_what_the_hash_leaves_out(layer, monkeypatch):
 # ---- the parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "layer"), CELLS)
 def test_every_cell_can_be_trained_and_gradients_reach_all_weights(task, layer):
     contest, model = choosing.built(task, layer, 0)

@@ -228,6 +228,7 @@ def test_layers_that_share_project_each_memory_once():
     assert len(calls) == N - 1
 
 
+@pytest.mark.slow
 def test_a_language_model_with_feedback_learns_and_writes():
     torch.manual_seed(0)
     model = mha.LanguageModel(5, 8, 2, positions=None)

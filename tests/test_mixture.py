@@ -199,9 +199,9 @@ def test_dropout_drops_in_training_where_heads_are_left_out():
         layer = routed(0, 2, dropout=0.5)
         whole = layer(x, is_causal=is_causal)
         layer.train()
-        drawn = torch.stack([layer(x, is_causal=is_causal) for _ in range(400)])
+        drawn = torch.stack([layer(x, is_causal=is_causal) for _ in range(150)])
         assert error(drawn[0], whole) > 1e-3
-        assert error(drawn.mean(0), whole) < 0.1
+        assert error(drawn.mean(0), whole) < 0.2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

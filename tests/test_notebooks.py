@@ -130,6 +130,7 @@ def test_nothing_is_skipped_and_little_is_left_uncompared(path):
         assert "nbval-check-output" not in marks, "every output is checked"
         if "nbval-ignore-output" in marks:
             uncompared += 1
+            assert re.search(r"\bms\b|seconds|\btimes\b", cell.source), f"only times may differ: {first_line(cell)}"
             following = code(path)[position + 1 : position + 2]
             assert "assert " in "".join(c.source for c in following), f"no assert follows: {first_line(cell)}"
     assert uncompared <= 3
