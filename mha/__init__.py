@@ -73,6 +73,7 @@ _HOME = {
     "pruned": "prune",
     "MuonAndAdamW": "muon",
     "train": "training",
+    "round_weights": "training",
     "smooth": "training",
 }
 _MODULES = (

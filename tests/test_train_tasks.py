@@ -1,5 +1,6 @@
 """The training loop, and the small tasks that are made from rules."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -64,6 +65,18 @@ def test_the_bar_goes_to_the_screen_not_to_the_error_stream():
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=loud, check=True)
     assert told.stderr == ""
     assert "0/3" in told.stdout
+
+
+def test_rounded_weights_have_no_more_decimals_and_two_close_models_become_one():
+    model = torch.nn.Linear(3, 2).double()
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.weight += 1e-12
+    for one in (model, twin):
+        mha.round_weights(one, 4)
+    assert torch.equal(model.weight, twin.weight)
+    assert torch.equal((model.weight * 1e4).round() / 1e4, model.weight)
+    assert model.weight.requires_grad
 
 
 def test_smooth_averages_with_the_values_before():
