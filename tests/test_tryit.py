@@ -50,6 +50,7 @@ def test_it_needs_nothing_but_plain_python(cell):
     assert [line for line in lines if line.startswith("from mha import")] in ([], ["from mha import reference"])
 
 
+@pytest.mark.slow  # `make book` fetches MicroPython
 @pytest.mark.parametrize("cell", CELLS)
 def test_it_prints_the_same_in_the_page(cell):
     node = shutil.which("node")
