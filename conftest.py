@@ -9,9 +9,10 @@
 - A cell that was stored without having run fails.
 """
 
-import importlib.util
+import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -26,9 +27,9 @@ os.environ["TQDM_DISABLE"] = "1"
 os.environ.pop("MPLBACKEND", None)  # in a notebook, figures must come out as pictures
 matplotlib.use("Agg")  # and in this process they must not open windows
 
-spec = importlib.util.spec_from_file_location("drawn", Path(__file__).parent / "tools" / "drawn.py")
-drawn = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(drawn)
+sys.path.append(str(Path(__file__).parent / "tools"))
+import drawn
+import warm_kernels
 
 SHARING = ("test_jobs.py", "test_mutations.py", "test_parallel.py")  # files that start several processes once
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
@@ -59,9 +60,10 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_sessionstart(session):
-    recording = drawn.recording()
-    recording.__enter__()
-    session.config.add_cleanup(lambda: recording.__exit__(None, None, None))
+    kernels = contextlib.ExitStack()
+    kernels.enter_context(drawn.recording())
+    kernels.enter_context(warm_kernels.warm())
+    session.config.add_cleanup(kernels.close)
 
 
 # ---- how a cell is compared
