@@ -7,6 +7,8 @@
   must be the stored ones, and its numbers (printed, drawn, inside HTML and SVG) may differ by that much.
   `tests/test_outputs.py` lists these cells; no tolerance is more than a quarter of the effect that the text claims.
 - A cell that was stored without having run fails.
+
+On Linux, kernels start as copies of a process that has imported torch: `tools/warm_kernels.py`.
 """
 
 import contextlib
