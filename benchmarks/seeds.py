@@ -46,7 +46,11 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
             0.75,
             1.0,
         ),
-        "ten times the learning rate, soft cap": ("share_right(train_lookup(soft_cap, lr=3e-2, seed=seed))", 0.75, 0.99),
+        "ten times the learning rate, soft cap": (
+            "share_right(train_lookup(soft_cap, lr=3e-2, seed=seed))",
+            0.75,
+            0.99,
+        ),
         "ten times the learning rate, QK-norm": ("share_right(train_lookup(qk_norm, lr=3e-2, seed=seed))", 0.95, 1.0),
     },
     "03": {
