@@ -1,4 +1,4 @@
-"""How the package is built: who imports whom, how large things are, what docstrings say, what an import costs."""
+"""How the package is built: who imports whom, how large things are, what docstrings say, what an import loads."""
 
 import ast
 import importlib
@@ -288,25 +288,22 @@ def test_no_module_hides_a_function_of_the_same_name():
 
 
 IMPORT = """
-import sys, time
+import sys
 import torch
 before = set(sys.modules)
-start = time.perf_counter()
 import mha
-took = time.perf_counter() - start
 light = set(sys.modules) - before
 layer = mha.MultiHeadAttention(4, 2)
 layer(torch.zeros(1, 3, 4), mask=mha.causal_mask(3))
 heavy = set(sys.modules) - before
 import json
-print(json.dumps([took, sorted(light), sorted({name.partition(".")[0] for name in heavy})]))
+print(json.dumps([sorted(light), sorted({name.partition(".")[0] for name in heavy})]))
 """
 
 
-def test_importing_the_package_is_quick_and_loads_nothing_heavy():
+def test_importing_the_package_loads_nothing_heavy():
     told = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
-    took, light, heavy = json.loads(told.stdout)
-    assert took < 0.05
+    light, heavy = json.loads(told.stdout)
     assert [name for name in light if name != "mha" and name.partition(".")[0] not in sys.stdlib_module_names] == []
     extras = {"matplotlib", "sklearn", "babel", "transformers", "safetensors", "tqdm", "IPython", "scipy", "pandas"}
     assert not set(heavy) & extras
