@@ -1,5 +1,6 @@
 """A kernel that is a copy differs in nothing that a notebook could lean on."""
 
+import gc
 import json
 import sys
 
@@ -30,12 +31,14 @@ def answers(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # jupyter_client leaves one open for fresh kernels
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are copied on Linux only")
 def test_a_copied_kernel_finds_what_a_fresh_one_finds(tmp_path, monkeypatch):
     monkeypatch.delenv("MPLBACKEND", raising=False)
     with monkeypatch.context() as cold:
         cold.setattr(warm_kernels.local_provisioner, "launch_kernel", warm_kernels.usual)
         fresh = answers(tmp_path)
+        gc.collect()
     copied = answers(tmp_path)
     assert copied == fresh
     assert copied["ours"] == []

@@ -11,6 +11,7 @@ import runpy
 import sys
 import threading
 import time
+from pathlib import Path
 
 from jupyter_client.provisioning import local_provisioner
 
@@ -53,8 +54,9 @@ class Copy:
         self.process = multiprocessing.get_context("forkserver").Process(target=be_kernel, args=inputs)
         self.process.start()
         self.pid = self.process.pid
-        while self.poll() is None and os.getpgid(self.pid) != self.pid:  # until then a signal would reach us, too
-            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            while self.poll() is None and os.getpgid(self.pid) != self.pid:  # until then a signal would reach us, too
+                time.sleep(0.002)
 
     def poll(self):
         return self.process.exitcode
@@ -80,8 +82,7 @@ def be_kernel(arguments, env, cwd):
 
     os.setsid()
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.path[:] = [p for p in sys.path if p and here not in (p, os.path.dirname(p))]  # the tests added their folders
+    sys.path[:] = [folder for folder in sys.path if folder and not added_by_tests(folder)]
     os.environ.clear()
     os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))
     os.chdir(cwd or ".")
@@ -91,6 +92,12 @@ def be_kernel(arguments, env, cwd):
     sys.argv = list(arguments)
     matplotlib.rcParams["backend"] = "module://matplotlib_inline.backend_inline"  # as in a fresh one
     runpy.run_module(KERNEL, run_name="__main__", alter_sys=True)
+
+
+def added_by_tests(folder):
+    """Is it a folder of this course, other than its environment?"""
+    course = Path(__file__).resolve().parents[1]
+    return Path(folder).is_relative_to(course) and not Path(folder).is_relative_to(sys.prefix)
 
 
 def end_with(parent):
