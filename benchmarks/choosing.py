@@ -20,7 +20,7 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 import torch
 from timing import machine, ratios, table, take_turns
 
-from mha import choosing, findings
+from mha.course.comparison import candidates, results
 
 SEEDS = range(5)
 PAGE = Path(__file__).parent / "choosing.md"
@@ -28,16 +28,16 @@ PAGE = Path(__file__).parent / "choosing.md"
 
 def entrants(task):
     """The layers that can do a task."""
-    return [name for name, candidate in choosing.LAYERS.items() if task not in candidate.refuses]
+    return [name for name, candidate in candidates.LAYERS.items() if task not in candidate.refuses]
 
 
 def load():
     """What is stored, without rows of older code."""
-    found = findings.stored() if findings.STORE.exists() else {}
-    rows = {task: found.get("quality", {}).get(task, {}) for task in choosing.TASKS}
+    found = results.stored() if results.STORE.exists() else {}
+    rows = {task: found.get("quality", {}).get(task, {}) for task in candidates.TASKS}
     for task, row in rows.items():
         for layer in entrants(task):
-            code = findings.code_hash(task, layer)
+            code = results.code_hash(task, layer)
             if row.get(layer, {}).get("code") != code:
                 row[layer] = {"code": code, "values": []}
         rows[task] = {layer: row[layer] for layer in entrants(task)}
@@ -46,17 +46,17 @@ def load():
 
 def save(found):
     """Store everything."""
-    findings.STORE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
+    results.STORE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
 
 
 def weights(task, layer):
     """The weights of the whole model."""
-    return sum(p.numel() for p in choosing.built(task, layer, 0)[1].parameters())
+    return sum(p.numel() for p in candidates.built(task, layer, 0)[1].parameters())
 
 
 def counted(layer):
     """What one call of a large layer costs."""
-    cost = findings.large_cost(layer)
+    cost = results.large_cost(layer)
     return {"parameters": cost.parameters, "flops": cost.flops, "peak": cost.peak, "cache": cost.cache}
 
 
@@ -70,7 +70,7 @@ def train(found, until):
                 if time.time() > until:
                     return False
                 start = time.process_time()
-                row["values"].append(round(choosing.quality(task, layer, seed), 4))
+                row["values"].append(round(candidates.quality(task, layer, seed), 4))
                 took = time.process_time() - start
                 print(f"{task:8} {layer:22} seed {seed}: {row['values'][-1]:.4f}  {took:5.1f} s", flush=True)
                 save(found)
@@ -81,8 +81,8 @@ def train(found, until):
 
 def step(task, layer):
     """One step of training: forward, backward, no update."""
-    contest, model = choosing.built(task, layer, 0)
-    loss = partial(choosing.balanced, contest) if layer == "routed" else contest.loss
+    contest, model = candidates.built(task, layer, 0)
+    loss = partial(candidates.balanced, contest) if layer == "routed" else contest.loss
 
     def run():
         model.zero_grad()
@@ -94,7 +94,7 @@ def step(task, layer):
 def measure(found):
     """Time one step of training of every layer, beside the plain one; a second plain one shows the noise."""
     found["times"] = {"machine": machine()}
-    for task in choosing.TASKS:
+    for task in candidates.TASKS:
         runs = {name: step(task, name) for name in entrants(task)}
         times = take_turns({**runs, "the same again": step(task, "plain")}, seconds=15.0)
         found["times"][task] = {name: round(ratio, 2) for name, ratio in ratios(times, "plain").items()}
@@ -103,13 +103,13 @@ def measure(found):
 
 def page(found):
     """The tables as Markdown."""
-    tasks = list(choosing.TASKS)
-    head = ["layer", *(f"{task}, {choosing.TASKS[task].unit}" for task in tasks)]
-    qualities = [[name, *(shown(found, task, name) for task in tasks)] for name in choosing.LAYERS]
+    tasks = list(candidates.TASKS)
+    head = ["layer", *(f"{task}, {candidates.TASKS[task].unit}" for task in tasks)]
+    qualities = [[name, *(shown(found, task, name) for task in tasks)] for name in candidates.LAYERS]
     differences = [
-        [name, *(compared(found, task, name) for task in tasks)] for name in choosing.LAYERS if name != "plain"
+        [name, *(compared(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"
     ]
-    costs = [[name, *priced(found, name)] for name in choosing.LAYERS]
+    costs = [[name, *priced(found, name)] for name in candidates.LAYERS]
     noise = ["plain, timed again", *[""] * 3, *(f"{found['times'][task]['the same again']:.2f}" for task in tasks)]
     columns = [
         "layer",
@@ -147,8 +147,8 @@ def shown(found, task, name):
     """One quality with its interval."""
     if name not in found["quality"][task]:
         return "–"
-    mean, low, high = findings.interval(found["quality"][task][name]["values"])
-    places = 1 if choosing.TASKS[task].unit == "share right" else 3
+    mean, low, high = results.interval(found["quality"][task][name]["values"])
+    places = 1 if candidates.TASKS[task].unit == "share right" else 3
     scale = 100 if places == 1 else 1
     return f"{scale * mean:.{places}f} ± {scale * (high - low) / 2:.{places}f}" + (" %" if scale == 100 else "")
 
@@ -158,8 +158,8 @@ def compared(found, task, name):
     if name not in found["quality"][task]:
         return "–"
     values = (found["quality"][task][one]["values"] for one in (name, "plain"))
-    mean, low, high = findings.interval([one - plain for one, plain in zip(*values, strict=True)])
-    places, scale = (1, 100) if choosing.TASKS[task].unit == "share right" else (3, 1)
+    mean, low, high = results.interval([one - plain for one, plain in zip(*values, strict=True)])
+    places, scale = (1, 100) if candidates.TASKS[task].unit == "share right" else (3, 1)
     return f"{scale * mean:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"
 
 
@@ -167,13 +167,13 @@ def priced(found, name):
     """Counts beside plain, and times beside plain."""
     cost, plain = found["cost"][name], found["cost"]["plain"]
     counts = [f"{cost[key] / plain[key]:.3f}" for key in ("parameters", "flops", "peak")]
-    times = (found["times"][task].get(name) for task in choosing.TASKS)
+    times = (found["times"][task].get(name) for task in candidates.TASKS)
     return counts + ["–" if ratio is None else f"{ratio:.2f}" for ratio in times]
 
 
 def refusals():
     """Why a place is empty."""
-    for name, candidate in choosing.LAYERS.items():
+    for name, candidate in candidates.LAYERS.items():
         for task, reason in candidate.refuses.items():
             yield f"- {name}, {task}: {reason}."
 
@@ -191,8 +191,8 @@ def main():
         measure(found)
     done = asked.table or asked.times or train(found, time.time() + 60 * asked.minutes)
     if done and "times" in found and "made" in found:
-        found["parameters"] = {t: {n: weights(t, n) for n in entrants(t)} for t in choosing.TASKS}
-        found["cost"] = {name: counted(name) for name in choosing.LAYERS}
+        found["parameters"] = {t: {n: weights(t, n) for n in entrants(t)} for t in candidates.TASKS}
+        found["cost"] = {name: counted(name) for name in candidates.LAYERS}
         save(found)
         PAGE.write_text(page(found), "utf8", newline="\n")
     print("all there" if done else "more to train: start again")

@@ -7,7 +7,7 @@ from timing import peak_megabytes, ratios, table, take_turns
 from torch import Tensor
 
 import mha
-from mha import core
+from mha.functional import attention
 
 SHAPES = ((1, 1024, 512, 8), (8, 128, 512, 8), (1, 4096, 512, 8))  # batch, n, d_model, heads
 CHUNK = 128
@@ -25,7 +25,7 @@ def candidates(d: int, h: int, causal: bool) -> dict[str, Callable[[Tensor], Ten
             weight += 0 if name.startswith("W_") else 0.02 * torch.randn_like(weight)
 
     def explicit(x: Tensor) -> Tensor:
-        return plain.merge(core.attend(*plain.project(x), is_causal=causal, explicit=True))
+        return plain.merge(attention.attend(*plain.project(x), is_causal=causal, explicit=True))
 
     def in_chunks(x: Tensor) -> Tensor:
         q, k, v = plain.project(x)
@@ -33,7 +33,7 @@ def candidates(d: int, h: int, causal: bool) -> dict[str, Callable[[Tensor], Ten
         for start in range(0, x.shape[1], CHUNK):
             rows = slice(start, min(start + CHUNK, x.shape[1]))
             seen = slice(rows.stop if causal else x.shape[1])
-            read.append(core.attend(q[:, :, rows], k[:, :, seen], v[:, :, seen], is_causal=causal, explicit=True))
+            read.append(attention.attend(q[:, :, rows], k[:, :, seen], v[:, :, seen], is_causal=causal, explicit=True))
         return plain.merge(torch.cat(read, 2))
 
     return {

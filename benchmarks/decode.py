@@ -12,7 +12,7 @@ import torch
 from timing import ratios, table, take_turns
 
 import mha
-from mha import core
+from mha.functional import attention
 
 D_MODEL, HEADS, SHARED = 512, 8, 2
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -135,7 +135,7 @@ def sharing(seconds: float = 4.0) -> str:
     for context in CONTEXTS[2:]:
         full, shared = layer_of(HEADS), layer_of(SHARED)
         repeating = layer_of(SHARED)
-        repeating.attend = lambda q, k, v, mask=None, **how: core.attend(
+        repeating.attend = lambda q, k, v, mask=None, **how: attention.attend(
             q, *(t.repeat_interleave(HEADS // SHARED, 1) for t in (k, v)), mask, **how
         )
         runs = {"full": step_of(full, context), "again": step_of(full, context), "shared": step_of(shared, context)}

@@ -7,7 +7,7 @@ import torch
 from timing import ratios, table, take_turns
 
 import mha
-from mha.prune import only
+from mha.analysis import only
 
 SHAPES = ((1, 256, 512, 8), (1, 1024, 512, 8), (1, 2048, 512, 8))  # batch, n, d_model, heads
 PARTS = ("core, explicit formula", "core, fused kernel", "whole layer")

@@ -223,12 +223,12 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
             0.2,
         ),
         "heads of one layer differ less than of two, Python": (
-            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.similarity.divergence(look(reader(seed), python))))",
+            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.analysis.similarity.divergence(look(reader(seed), python))))",
             0.02,
             1.0,
         ),
         "the same, repeats": (
-            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.similarity.divergence(look(reader(seed), repeat))))",
+            "(lambda w: w[2] - max(w[:2]))(within_and_between(mha.analysis.similarity.divergence(look(reader(seed), repeat))))",
             0.1,
             1.0,
         ),
@@ -273,17 +273,17 @@ CHAPTERS: dict[str, dict[str, tuple[str, float, float]]] = {
         "all heads of layer 2 removed, nats on repeats": ("damage(reader(seed), 1, without(range(4)))[1]", 4.3, 5.0),
         "one head of layer 2 removed, most nats on repeats": ("damages(reader(seed), without)[1, 4:].max()", 0.05, 0.5),
         "heads of layer 1 differ on repeats": (
-            "within_and_between(mha.similarity.divergence(look(reader(seed), repeat)))[0]",
+            "within_and_between(mha.analysis.similarity.divergence(look(reader(seed), repeat)))[0]",
             0.2,
             0.65,
         ),
         "heads of layer 2 differ on repeats": (
-            "within_and_between(mha.similarity.divergence(look(reader(seed), repeat)))[1]",
+            "within_and_between(mha.analysis.similarity.divergence(look(reader(seed), repeat)))[1]",
             0.2,
             0.35,
         ),
         "heads of layer 2 differ more than those of layer 1, Python": (
-            "(lambda w: w[1] - w[0])(within_and_between(mha.similarity.divergence(look(reader(seed), python))))",
+            "(lambda w: w[1] - w[0])(within_and_between(mha.analysis.similarity.divergence(look(reader(seed), python))))",
             -0.1,
             0.25,
         ),

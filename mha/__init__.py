@@ -1,102 +1,53 @@
-"""Multi-head attention, one idea a file: the package that every chapter of the course imports.
+"""Multi-head attention, in rooms: the package that every chapter of the course imports.
 
-``import mha`` loads nothing heavy. A name such as ``mha.MultiHeadAttention`` is looked up when it is first used,
-so that ``mha.reference`` also works where neither torch nor NumPy is installed.
+What one needs every day stands here; the rest is in the rooms: ``mha.functional`` (tensors in, tensors out), ``mha.layers``,
+``mha.models``, ``mha.analysis``, ``mha.systems``, ``mha.data``, ``mha.viz``, ``mha.interop``, and ``mha.course``, which only the
+book's pages use. ``mha.reference`` is attention in plain Python, the specification of all the rest.
 """
 
-from importlib import import_module
+from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
+from mha.functional.masks import causal_mask, padding_mask, sliding_window
+from mha.layers.base import Heads
+from mha.layers.cache import KeyValueCache
+from mha.layers.collaborative import CollaborativeAttention
+from mha.layers.composable import ComposableAttention
+from mha.layers.feedback import FeedbackAttention
+from mha.layers.grouped import GroupedAttention
+from mha.layers.hooks import edit, watch
+from mha.layers.merged import MergedAttention
+from mha.layers.multi_head import MultiHeadAttention, SelfAttention
+from mha.layers.overlapping import OverlappingAttention
+from mha.layers.positions import LinearBias, RotaryPositions
+from mha.layers.routed import RoutedAttention
+from mha.layers.sparse import SparseAttention
+from mha.layers.talking import TalkingAttention
+from mha.viz.headview import HeadView
 
 __version__ = "0.1.0"
-
-_HOME = {
-    "attend": "core",
-    "attention_weights": "core",
-    "merge_heads": "core",
-    "split_heads": "core",
-    "Heads": "attention",
-    "MultiHeadAttention": "attention",
-    "FeedbackAttention": "feedback",
-    "FeedbackLayer": "stepping",
-    "FeedbackStack": "stepping",
-    "RoutedAttention": "mixture",
-    "MergedAttention": "merged",
-    "MergedCache": "merged",
-    "MergedDecoderLayer": "deepening",
-    "shrink_starts": "deepening",
-    "SelfAttention": "attention",
-    "SparseAttention": "sparse",
-    "TalkingAttention": "talking",
-    "ComposableAttention": "composable",
-    "ComposedCache": "composable",
-    "align_heads": "alignment",
-    "spread_heads": "parallel",
-    "Cost": "cost",
-    "Machine": "cost",
-    "measure_machine": "cost",
-    "tiled_attention": "tiled",
-    "DecoderCache": "cache",
-    "DecoderLayer": "transformer",
-    "Embedding": "blocks",
-    "EncoderDecoder": "encoder_decoder",
-    "EncoderLayer": "transformer",
-    "FeedForward": "blocks",
-    "CollaborativeAttention": "collaborative",
-    "collaborate": "compress",
-    "OverlappingAttention": "overlapping",
-    "overlap_heads": "widening",
-    "overlap_schedule": "widening",
-    "GroupedAttention": "grouped",
-    "KeyValueCache": "cache",
-    "LanguageModel": "models",
-    "MemoryCache": "cache",
-    "ModelCache": "cache",
-    "Residual": "blocks",
-    "Stack": "blocks",
-    "greedy": "decoding",
-    "sampling": "decoding",
-    "causal_mask": "masks",
-    "leaks": "masks",
-    "padding_mask": "masks",
-    "sliding_window": "masks",
-    "LearnedPositions": "positions",
-    "LinearBias": "relative",
-    "RotaryPositions": "relative",
-    "SinusoidalPositions": "positions",
-    "one_hot_positions": "positions",
-    "sinusoidal_positions": "positions",
-    "edit": "watching",
-    "watch": "watching",
-    "HeadView": "headview",
-    "Gates": "gates",
-    "HardConcrete": "gates",
-    "head_importance": "importance",
-    "pruned": "prune",
-    "MuonAndAdamW": "muon",
-    "train": "training",
-    "round_weights": "training",
-    "smooth": "training",
-}
-_MODULES = (
-    "alignment", "attention", "blocks", "cache", "check", "choosing", "circuits", "composable", "composing", "contests",
-    "core", "cost", "decoding", "deepening", "detect", "encoder_decoder", "feedback", "findings", "frames", "gates",
-    "grouped", "hard_routing", "headview", "importance", "interop", "jobs", "kinds", "masks", "merged", "mixture",
-    "models", "muon", "naming", "null", "parallel", "plot", "positions", "prune", "python_names", "python_text", "quiz",
-    "reference", "relative", "routing", "similarity", "sparse", "stepping", "talking", "targets", "tasks", "texts",
-    "tiled", "transformer", "writing",
-)  # fmt: skip
-__all__ = sorted([*_HOME, *_MODULES])
-
-
-def __getattr__(name: str):
-    if name in _HOME:
-        value = getattr(import_module(f"mha.{_HOME[name]}"), name)
-    elif name in _MODULES:
-        value = import_module(f"mha.{name}")
-    else:
-        raise AttributeError(f"module 'mha' has no attribute {name!r}")
-    globals()[name] = value  # the next time it is an ordinary name
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = [
+    "CollaborativeAttention",
+    "ComposableAttention",
+    "FeedbackAttention",
+    "GroupedAttention",
+    "HeadView",
+    "Heads",
+    "KeyValueCache",
+    "LinearBias",
+    "MergedAttention",
+    "MultiHeadAttention",
+    "OverlappingAttention",
+    "RotaryPositions",
+    "RoutedAttention",
+    "SelfAttention",
+    "SparseAttention",
+    "TalkingAttention",
+    "attend",
+    "attention_weights",
+    "causal_mask",
+    "edit",
+    "merge_heads",
+    "padding_mask",
+    "sliding_window",
+    "split_heads",
+    "watch",
+]

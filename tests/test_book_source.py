@@ -17,8 +17,8 @@ from programs import load
 from torch import nn
 
 import mha
-from mha.check import judge
-from mha.check.ch01 import check_softmax
+from mha.course.exercises.exercise import judge
+from mha.course.exercises.why_attention import check_softmax
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -159,7 +159,7 @@ def test_every_axis_has_one_letter():
 def test_the_converters_that_are_named_exist():
     named = set(re.findall(r"`((?:from|to)_\w+)`", read(BOOK / "notation.md")))
     assert named
-    assert [name for name in named if not hasattr(mha.masks, name)] == []
+    assert [name for name in named if not hasattr(mha.functional.masks, name)] == []
     functions = set(re.findall(r"`mha\.(\w+)`", read(BOOK / "notation.md")))
     assert [name for name in functions if not hasattr(mha, name)] == []
 

@@ -8,6 +8,8 @@ from oracle import LIMIT, error
 from registry import BATCH, LAYERS, every
 
 import mha
+from mha.layers import MemoryCache
+from mha.models.language_model import LanguageModel
 
 
 @st.composite
@@ -103,7 +105,7 @@ def test_a_memory_is_projected_once():
     layer, x, memory = mha.MultiHeadAttention(6, 2), torch.randn(2, 3, 6), torch.randn(2, 5, 6)
     calls = []
     layer.W_k.register_forward_hook(lambda *_: calls.append(1))
-    cache = mha.MemoryCache()
+    cache = MemoryCache()
     for i in range(3):
         assert error(layer(x[:, i : i + 1], memory, cache=cache), layer(x[:, i : i + 1], memory)) < LIMIT
     assert len(calls) == 1 + 3
@@ -135,7 +137,7 @@ def test_gradients_are_refused(reader):
     with pytest.raises(ValueError, match=r"stores no gradients.*torch\.no_grad"):
         layer(x, cache=mha.KeyValueCache(), is_causal=True)
     with pytest.raises(ValueError, match=r"stores no gradients.*torch\.no_grad"):
-        layer(x, torch.randn(2, 3, 6), cache=mha.MemoryCache())
+        layer(x, torch.randn(2, 3, 6), cache=MemoryCache())
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_numbers_of_another_type_are_refused_not_rounded(reader):
 @torch.no_grad()
 def test_another_memory_is_refused(reader):
     layer, x, memory = mha.MultiHeadAttention(6, 2), torch.randn(2, 1, 6), torch.randn(2, 5, 6)
-    cache = mha.MemoryCache()
+    cache = MemoryCache()
     layer(x, memory, cache=cache)
     with pytest.raises(ValueError, match=r"\(2, 5, 6\).*\(2, 4, 6\).*new cache for each memory"):
         layer(x, memory[:, :4], cache=cache)
@@ -205,7 +207,7 @@ def test_texts_with_filling_in_front_read_as_if_each_were_alone(build, chunks, s
 @torch.no_grad()
 def test_a_stack_of_layers_shares_one_filling():
     build = lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())  # noqa: E731
-    model = mha.LanguageModel(11, 8, build, layers=2, positions=None).eval()
+    model = LanguageModel(11, 8, build, layers=2, positions=None).eval()
     words = torch.randint(0, 11, (2, 6))
     cache = model.decoder.new_cache(6, filling=[0, 4])
     parts = [model(part, cache.mask(part.shape[1]), cache=cache) for part in words.split((3, 1, 2), 1)]

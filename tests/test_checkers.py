@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 import mha
-import mha.check
-from mha.check import Exercise, ch05, ch12, ch17, judge
-from mha.check._compare import compare, same
-from mha.check._judge import UNSOLVED
+import mha.course.exercises
+from mha.course.exercises import cache_and_sharing, compose, exercise, split_and_merge
+from mha.course.exercises.compare import compare, same
+from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
@@ -29,9 +29,9 @@ def exercises():
     """Every exercise of every chapter, by the name that a notebook imports."""
     found = []
     for module in sorted(
-        m.name for m in pkgutil.iter_modules(mha.check.__path__) if m.name.startswith(("ch", "project"))
+        m.name for m in pkgutil.iter_modules(mha.course.exercises.__path__) if m.name.startswith(("ch", "project"))
     ):
-        for name, value in vars(importlib.import_module(f"mha.check.{module}")).items():
+        for name, value in vars(importlib.import_module(f"mha.course.exercises.{module}")).items():
             found += [pytest.param(value, id=f"{module}.{name}")] if isinstance(value, Exercise) else []
     return found
 
@@ -122,7 +122,7 @@ def rejected_by_name(exercise, diagnosis):
 
 
 def imported_inside(x, heads):
-    from mha.core import split_heads
+    from mha import split_heads
 
     return split_heads(x, heads)
 
@@ -135,15 +135,15 @@ def by_a_closure(function):
     ("cheat", "name"),
     [
         (lambda x, heads: mha.split_heads(x, heads), "mha"),
-        (imported_inside, "mha.core"),
+        (imported_inside, "mha.functional.attention"),
         (by_a_closure(mha.split_heads), "function"),
     ],
 )
 def test_what_is_to_be_written_by_hand_may_not_be_called(cheat, name):
-    right, message = judge(ch05.check_split, cheat)
+    right, message = judge(split_and_merge.check_split, cheat)
     assert not right
     assert f"your function uses `{name}` of the package. Write that part yourself." in message
-    assert judge(ch05.check_split, lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2))[0]
+    assert judge(split_and_merge.check_split, lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2))[0]
 
 
 def asked_by_hand():
@@ -203,13 +203,13 @@ def matrix_for_every_key(x, w1, w2):
 @pytest.mark.parametrize(
     ("exercise", "answer", "lean"),
     [
-        (ch12.check_shared, repeated, False),
-        (ch12.check_shared, chosen, False),
-        (ch12.check_shared, in_one_product, False),
-        (ch12.check_shared, head_by_head, True),
-        (ch12.check_shared, by_einsum, True),
-        (ch17.check_key_side, matrix_for_every_key, False),
-        (ch17.check_key_side, lambda x, w1, w2: ((x.permute(2, 1, 0) @ w1.mT) @ w2).permute(2, 1, 0), True),
+        (cache_and_sharing.check_shared, repeated, False),
+        (cache_and_sharing.check_shared, chosen, False),
+        (cache_and_sharing.check_shared, in_one_product, False),
+        (cache_and_sharing.check_shared, head_by_head, True),
+        (cache_and_sharing.check_shared, by_einsum, True),
+        (compose.check_key_side, matrix_for_every_key, False),
+        (compose.check_key_side, lambda x, w1, w2: ((x.permute(2, 1, 0) @ w1.mT) @ w2).permute(2, 1, 0), True),
     ],
 )
 def test_right_numbers_that_need_too_much_room_are_told_so(exercise, answer, lean):
@@ -540,7 +540,7 @@ def test_an_own_answer_is_remembered_and_a_shown_solution_is_not(record, capsys)
     solve(first)
     assert json.loads(record.read_text())["solved"] == sorted(p.id for p in EXERCISES[:2])
     capsys.readouterr()
-    mha.check.progress()
+    exercise.progress()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("chapter 01  ●●")
     assert lines[-1] == f"2 of {len(OF_CHAPTERS)} solved."
@@ -557,7 +557,7 @@ def test_a_wrong_answer_is_not_remembered(record):
 def test_an_unreadable_record_is_kept_and_a_new_one_begun(record, capsys):
     for text in ("{", "[]", '{"solved": 3}', "\x00"):
         record.write_text(text)
-        mha.check.progress()
+        exercise.progress()
         assert capsys.readouterr().out.endswith(f"0 of {len(OF_CHAPTERS)} solved.\n")
         assert record.with_name("solved.json.unreadable").read_text() == text
     solve(EXERCISES[0].values[0])

@@ -8,11 +8,10 @@ import pytest
 import torch
 from programs import load
 
-import mha
-from mha import _fingerprint, choosing, findings
+from mha.course.comparison import candidates, results, tasks
 
 ROOT = Path(__file__).resolve().parents[1]
-CELLS = [(task, name) for task in choosing.TASKS for name, c in choosing.LAYERS.items() if task not in c.refuses]
+CELLS = [(task, name) for task in candidates.TASKS for name, c in candidates.LAYERS.items() if task not in c.refuses]
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +30,32 @@ def single_precision():
 
 @pytest.mark.parametrize(("task", "layer"), CELLS)
 def test_what_is_stored_was_made_by_this_code(task, layer):
-    row = findings.stored()["quality"][task][layer]
-    assert row["code"] == findings.code_hash(task, layer), "python benchmarks/choosing.py, until all is there"
+    row = results.stored()["quality"][task][layer]
+    assert row["code"] == results.code_hash(task, layer), "python benchmarks/choosing.py, until all is there"
     assert len(row["values"]) >= 5
     assert all(0 <= value <= 5 for value in row["values"])
 
 
 def test_nothing_else_is_stored():
-    assert [(task, layer) for task, rows in findings.stored()["quality"].items() for layer in rows] == CELLS
+    assert [(task, layer) for task, rows in results.stored()["quality"].items() for layer in rows] == CELLS
 
 
-@pytest.mark.parametrize("layer", choosing.LAYERS)
+@pytest.mark.parametrize("layer", candidates.LAYERS)
 def test_stored_counts_are_those_of_this_code(layer):
-    cost = findings.large_cost(layer)
+    cost = results.large_cost(layer)
     kept = {"parameters": cost.parameters, "flops": cost.flops, "peak": cost.peak, "cache": cost.cache}
-    assert findings.stored()["cost"][layer] == kept
+    assert results.stored()["cost"][layer] == kept
 
 
 def test_the_table_and_the_store_agree(benchmark):
-    assert benchmark.PAGE.read_text("utf8") == benchmark.page(findings.stored()), "benchmarks/choosing.py --table"
+    assert benchmark.PAGE.read_text("utf8") == benchmark.page(results.stored()), "benchmarks/choosing.py --table"
 
 
 def test_rows_of_older_code_are_trained_anew(benchmark, monkeypatch, tmp_path):
-    found = findings.stored()
+    found = results.stored()
     found["quality"]["recall"]["grouped"]["code"] = "older"
-    monkeypatch.setattr(findings, "STORE", tmp_path / "choosing.json")
-    findings.STORE.write_text(json.dumps(found), "utf8")
+    monkeypatch.setattr(results, "STORE", tmp_path / "choosing.json")
+    results.STORE.write_text(json.dumps(found), "utf8")
     rows = benchmark.load()["quality"]
     assert rows["recall"]["grouped"]["values"] == []
     assert rows["recall"]["plain"] == found["quality"]["recall"]["plain"]
@@ -68,10 +67,10 @@ def test_rows_of_older_code_are_trained_anew(benchmark, monkeypatch, tmp_path):
 def written(tmp_path, monkeypatch, text):
     """The hash of a small package with one module."""
     (tmp_path / "one.py").write_text(text, "utf8")
-    monkeypatch.setattr(_fingerprint, "HERE", tmp_path)
-    for function in (_fingerprint.read, _fingerprint.imported, _fingerprint.bare):
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    for function in (results.read, results.imported, results.bare):
         function.cache_clear()
-    return _fingerprint.fingerprint(["mha.one"], [3])
+    return results.fingerprint(["mha.one"], [3])
 
 
 CODE = '''"""A text."""
@@ -104,30 +103,30 @@ def test_a_changed_comment_leaves_the_hash_and_a_changed_line_does_not(tmp_path,
     before = written(tmp_path, monkeypatch, CODE)
     assert (written(tmp_path, monkeypatch, CODE.replace(old, new)) == before) is same
     monkeypatch.undo()
-    for function in (_fingerprint.read, _fingerprint.imported, _fingerprint.bare):
+    for function in (results.read, results.imported, results.bare):
         function.cache_clear()
 
 
 def test_the_hash_of_a_row_holds_the_code_of_its_own_layer_and_of_no_other():
-    part = choosing.stack("sparse", 1)
+    part = candidates.stack("sparse", 1)
     modules = {type(piece).__module__ for piece in part.modules()}
     names = {name.removeprefix("mha.") for name in modules if name.startswith("mha.")}
     reached = set(names)
-    while more := set().union(*map(_fingerprint.imported, reached)) - reached:
+    while more := set().union(*map(results.imported, reached)) - reached:
         reached |= more
     assert {"sparse", "_entmax", "attention", "core", "blocks"} <= reached
     assert not reached & {"grouped", "mixture", "talking", "composable", "collaborative", "overlapping"}
 
 
-@pytest.mark.parametrize("layer", choosing.LAYERS)
+@pytest.mark.parametrize("layer", candidates.LAYERS)
 def test_training_never_calls_what_the_hash_leaves_out(layer, monkeypatch):
     def idle(*args, **how):
         raise AssertionError("training has called it")
 
     task = "dates" if layer == "merged" else "recall"
-    contest, model = choosing.built(task, layer, 0)
+    contest, model = candidates.built(task, layer, 0)
     for kind in {type(part) for part in model.modules()}:
-        for name in _fingerprint.IDLE:
+        for name in results.IDLE:
             monkeypatch.setattr(kind, name, idle, raising=False)
     contest.loss(model).backward()
     with torch.no_grad():
@@ -140,37 +139,37 @@ def test_training_never_calls_what_the_hash_leaves_out(layer, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "layer"), CELLS)
 def test_every_cell_can_be_trained_and_gradients_reach_all_weights(task, layer):
-    contest, model = choosing.built(task, layer, 0)
-    loss = choosing.balanced(contest, model) if layer == "routed" else contest.loss(model)
+    contest, model = candidates.built(task, layer, 0)
+    loss = candidates.balanced(contest, model) if layer == "routed" else contest.loss(model)
     loss.backward()
     missed = [name for name, p in model.named_parameters() if p.grad is None]
     assert not missed
 
 
-@pytest.mark.parametrize("task", choosing.TASKS)
+@pytest.mark.parametrize("task", candidates.TASKS)
 def test_all_layers_meet_the_same_data(task):
     drawn = []
     for layer in ("plain", "talking"):
-        contest, model = choosing.built(task, layer, 3)
+        contest, model = candidates.built(task, layer, 3)
         contest.loss(model)
         drawn.append(contest.random.get_state())
     assert torch.equal(*drawn)
 
 
 def test_one_seed_gives_one_number():
-    short = type("Short", (choosing.Recall,), {"steps": 3})
+    short = type("Short", (tasks.Recall,), {"steps": 3})
     numbers = []
     for _ in range(2):
         torch.manual_seed(1)
         contest = short(1)
-        model = contest.model(lambda count: choosing.stack("plain", count))
-        numbers.append(choosing.learn(contest, model, contest.loss))
+        model = contest.model(lambda count: candidates.stack("plain", count))
+        numbers.append(tasks.learn(contest, model, contest.loss))
     assert numbers[0] == numbers[1]
 
 
 def test_only_a_model_that_looks_back_can_recall():
     """Without attention nothing better than guessing is possible: the answers cannot be learned by heart."""
-    contest = choosing.Recall(0)
+    contest = tasks.Recall(0)
     keys, values, asked, answers = contest.draw(50)
     found = (keys[:, None] == asked[:, :, None]).int().argmax(-1)
     assert torch.equal(values.gather(1, found), answers)
@@ -179,28 +178,28 @@ def test_only_a_model_that_looks_back_can_recall():
 
 @pytest.mark.parametrize("layer", ["merged", "feedback"])
 def test_a_task_that_a_layer_cannot_do_is_refused(reader, layer):
-    task, reason = next(iter(choosing.LAYERS[layer].refuses.items()))
+    task, reason = next(iter(candidates.LAYERS[layer].refuses.items()))
     with pytest.raises(ValueError, match=re.escape(f"{layer} cannot do {task}: {reason}")):
-        choosing.quality(task, layer)
+        candidates.quality(task, layer)
 
 
 def test_unknown_names_are_refused(reader):
     with pytest.raises(ValueError, match=r"task = 'chess', layer = 'plain': one of \['digits', "):
-        choosing.quality("chess", "plain")
+        candidates.quality("chess", "plain")
 
 
 def test_an_interval_is_students(reader):
-    mean, low, high = findings.interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    mean, low, high = results.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert mean == 3
     assert (low, high) == pytest.approx((1.0368, 4.9632), abs=1e-3)
     with pytest.raises(ValueError, match="1 values: this table of Student's t knows 2 to 10"):
-        findings.interval([1.0])
+        results.interval([1.0])
 
 
 def test_the_cost_of_stepping_is_that_of_all_steps():
-    cost, plain = findings.large_cost("feedback"), findings.large_cost("plain")
-    width, _, words = findings.LARGE
+    cost, plain = results.large_cost("feedback"), results.large_cost("plain")
+    width, _, words = results.LARGE
     scores = 2 * 2 * width * sum(range(1, words))  # each step compares with and reads from all earlier ones
     assert cost.parts["all steps"].flops > scores + 8 * (words - 1) * width**2
     assert plain.flops == 8 * words * width**2 + 4 * words**2 * width
-    assert isinstance(mha.findings.stored(), dict)
+    assert isinstance(results.stored(), dict)

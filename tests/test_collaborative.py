@@ -10,8 +10,10 @@ from test_cost import peak
 from torch import nn
 
 import mha
-from mha.compress import collaborate, products
-from mha.decompose import Shared, fit_shared, keep_largest
+from mha.analysis import pruning
+from mha.functional import Shared, fit_shared, keep_largest
+from mha.layers import MemoryCache, collaborate, products
+from mha.systems import tensor_parallel
 
 
 def by_formula(layer, x, y, mask=None):
@@ -74,7 +76,7 @@ def test_one_cache_entry_serves_all_heads():
         assert error(steps, layer(x, is_causal=True)) < LIMIT
     assert cache._k.shape == (2, 1, 6, 5 + 3)
     assert cache.bytes == layer.cost(2, 6).cache == 2 * 6 * (5 + 3 + 12) * 8
-    memory, kept = torch.randn(2, 4, 12), mha.MemoryCache()
+    memory, kept = torch.randn(2, 4, 12), MemoryCache()
     with torch.no_grad():
         for word in x.split(1, 1):
             assert error(layer(word, memory, cache=kept), layer(word, memory)) < LIMIT
@@ -85,7 +87,7 @@ def test_some_heads_are_the_layer_with_the_others_silent(bias):
     layer, x = mha.CollaborativeAttention(12, 4, 7, bias=bias).eval(), torch.randn(2, 5, 12)
     for heads in ([0], [3, 1], [0, 1, 2, 3]):
         smaller = layer.take(heads)
-        with mha.prune.only(layer, {"": heads}):
+        with pruning.only(layer, {"": heads}):
             right = layer(x, is_causal=True)
         assert error(smaller(x, is_causal=True), right) < LIMIT
         assert smaller.cost(2, 5).parameters == sum(p.numel() for p in smaller.parameters())
@@ -93,7 +95,7 @@ def test_some_heads_are_the_layer_with_the_others_silent(bias):
         with pytest.raises(ValueError, match="of a layer with 4: at least one, from 0 to 3"):
             layer.take(wrong)
     with pytest.raises(ValueError, match="keep it whole"):
-        mha.parallel._check(layer, 2)
+        tensor_parallel._check(layer, 2)
 
 
 @pytest.mark.parametrize("sizes", [(24, 4, 13), (24, 4, 24), (8, 2, 1)])

@@ -8,6 +8,7 @@ import torch
 from programs import load
 
 import mha
+from mha.layers import base
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +26,7 @@ def test_the_page_says_what_the_layers_do_now(tool):
 
 def test_every_kind_of_layer_is_tried(tool):
     tried = {type(tool.Trial(name).layer) for name in tool.NAMES}
-    kinds = {kind for kind in mha.attention.Heads.__subclasses__() if kind.__module__.startswith("mha.")}
+    kinds = {kind for kind in base.Heads.__subclasses__() if kind.__module__.startswith("mha.")}
     assert tried == kinds
 
 

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from oracle import LIMIT, error
 
 import mha
-from mha.composing import attend_in_chunks
+from mha.functional import attend_in_chunks
+from mha.layers import MemoryCache
+from mha.models.language_model import EncoderDecoder, LanguageModel
 
 B, N, D_MODEL, HEADS, RANK = 2, 5, 12, 3, 2
 
@@ -81,7 +83,7 @@ def test_key_weights_come_from_the_keys_of_another_sequence():
     layer = noisy(kdim=7, vdim=4)
     x, key, value = torch.randn(B, N, D_MODEL), torch.randn(B, 6, 7), torch.randn(B, 6, 4)
     assert error(layer(x, key, value), dense(layer, x, key, value)) < 1e-10
-    cache = mha.MemoryCache()
+    cache = MemoryCache()
     parts = [layer(word, key, value, cache=cache) for word in x.split(1, 1)]
     assert error(torch.cat(parts, 1), dense(layer, x, key, value)) < 1e-10
 
@@ -191,7 +193,7 @@ def test_a_cache_gives_the_numbers_of_the_whole_sequence(positions, chunks):
 
 @torch.no_grad()
 def test_a_language_model_generates_the_same_with_a_cache():
-    model = mha.LanguageModel(11, D_MODEL, noisy, layers=2)
+    model = LanguageModel(11, D_MODEL, noisy, layers=2)
     words = torch.randint(11, (2, 4))
     assert torch.equal(model.generate(words, 6), model.generate(words, 6, cached=False))
     filled = model.decoder.new_cache(6, filling=[0, 2])
@@ -201,7 +203,7 @@ def test_a_language_model_generates_the_same_with_a_cache():
 
 @torch.no_grad()
 def test_a_translator_composes_its_cross_attention_too():
-    model = mha.EncoderDecoder(9, 11, D_MODEL, noisy, layers=1).eval()
+    model = EncoderDecoder(9, 11, D_MODEL, noisy, layers=1).eval()
     source = torch.randint(9, (2, 5))
     assert torch.equal(model.generate(source, 4, start=0), model.generate(source, 4, start=0, cached=False))
 

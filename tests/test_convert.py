@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from oracle import LIMIT, error
 
 import mha
-from mha import _turning, align_heads
+from mha.functional import procrustes
+from mha.layers import align_heads
 
 D_MODEL, HEADS, WIDTH = 15, 6, 4
 POSITIONS = {
@@ -31,7 +32,7 @@ def random_turn(d, layout=None):
     """An orthogonal matrix; with a layout, made of rotations of its pairs."""
     if layout is None:
         return torch.linalg.qr(torch.randn(d, d)).Q
-    turn, (first, second) = torch.zeros(d, d), _turning.pairs(d, layout)
+    turn, (first, second) = torch.zeros(d, d), procrustes.pairs(d, layout)
     angle = 7 * torch.rand(d // 2)
     turn[first, first] = turn[second, second] = angle.cos()
     turn[first, second], turn[second, first] = angle.sin(), -angle.sin()
@@ -90,7 +91,7 @@ def test_turned_copies_of_a_head_are_found_and_share_without_loss(positions):
 def test_the_best_turn_is_orthogonal_and_no_other_is_better(layout, seed):
     torch.manual_seed(seed)
     heads = torch.randn(2, 9, 6)
-    turns, reached = _turning.best_turn(heads, layout)
+    turns, reached = procrustes.best_turn(heads, layout)
     assert error(turns @ turns.mT, torch.eye(6).expand(2, 2, 6, 6)) < LIMIT
     best = torch.cosine_similarity((heads[0] @ turns[0, 1]).flatten(), heads[1].flatten(), 0)
     assert error(best, reached[0, 1]) < LIMIT
@@ -103,8 +104,8 @@ def test_the_best_turn_is_orthogonal_and_no_other_is_better(layout, seed):
 def test_keys_of_rotary_heads_turn_within_their_pairs_and_are_never_mirrored(layout):
     heads, positions = torch.randn(3, 9, 6), mha.RotaryPositions(layout=layout)
     heads[1] = heads[0] * torch.tensor([-1.0, 1, 1, 1, 1, 1])  # a mirror image: no rotation brings it back
-    turns, reached = _turning.best_turn(heads, layout)
-    first, second = _turning.pairs(6, layout)
+    turns, reached = procrustes.best_turn(heads, layout)
+    first, second = procrustes.pairs(6, layout)
     blocks = torch.stack([turns[..., first, first], turns[..., first, second], turns[..., second, second]], -1)
     assert error(blocks[..., 0] * blocks[..., 2] + blocks[..., 1] ** 2, torch.ones(3, 3, 3)) < LIMIT  # det +1
     assert reached[0, 1] < 0.99
@@ -116,11 +117,11 @@ def test_keys_of_rotary_heads_turn_within_their_pairs_and_are_never_mirrored(lay
 
 def test_a_group_is_turned_to_its_common_mean():
     heads = torch.randn(4, 20, 6)
-    to_first = _turning.best_turn(heads, None, heads[:1])[0][:, 0]
-    turns = _turning.turn_group(heads, None)
-    first, mean = ((_turning.pairwise(heads @ t).sum() - 4) / 12 for t in (to_first, turns))
+    to_first = procrustes.best_turn(heads, None, heads[:1])[0][:, 0]
+    turns = procrustes.turn_group(heads, None)
+    first, mean = ((procrustes.pairwise(heads @ t).sum() - 4) / 12 for t in (to_first, turns))
     assert mean > first + 0.01
-    assert first > (_turning.pairwise(heads).sum() - 4) / 12
+    assert first > (procrustes.pairwise(heads).sum() - 4) / 12
 
 
 # ---- groups
@@ -141,7 +142,7 @@ def all_groupings(heads, size):
 def test_the_groups_are_the_best_of_all(size, seed):
     alike = torch.rand(6, 6, generator=torch.Generator().manual_seed(seed))
     alike = alike + alike.T
-    found = _turning.group_heads(alike, size)
+    found = procrustes.group_heads(alike, size)
 
     def worth(groups):
         return sum(alike[a, b].item() for group in groups for a in group for b in group)

@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 import mha
-from mha.blocks import FeedForward
-from mha.cost import Cost, Machine, Part, measure_machine
+from mha.layers import Cost, Part
+from mha.models.language_model import EncoderLayer, FeedForward
+from mha.systems.roofline import Machine, measure_machine
 
 
 def counted(call):
@@ -169,7 +170,7 @@ def test_the_feed_forward_part_counts_itself():
     assert cost.flops == counted(lambda: part(x))
     assert cost.parameters == sum(p.numel() for p in part.parameters())
     assert cost.peak == peak(part, x)
-    layer = mha.EncoderLayer(6, 2)
+    layer = EncoderLayer(6, 2)
     both = layer.attention.cost(2, 5) + layer.feed_forward.cost(2, 5)
     assert both.flops == counted(lambda: layer(x)) + layer.attention.cost(2, 5).parts["scores"].flops * 2
     assert both.parameters == sum(p.numel() for n, p in layer.named_parameters() if "around" not in n)

@@ -5,8 +5,8 @@ from datetime import date, datetime
 import pytest
 import torch
 
-from mha import dates
-from mha.dates import FORMATS, HELD_OUT, PAD, START, STOP, Characters, pairs, write
+from mha.data import dates
+from mha.data.dates import FORMATS, HELD_OUT, PAD, START, STOP, Characters, pairs, write
 
 DAY = date(2038, 12, 27)
 

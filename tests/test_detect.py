@@ -8,7 +8,9 @@ from oracle import LIMIT, error
 from torch import nn
 
 import mha
-from mha import circuits, detect, kinds, null, python_names, similarity, targets
+from mha.analysis import circuits, head_detection, patterns, similarity
+from mha.data import python_source
+from mha.models.language_model import LanguageModel
 
 N = 7
 
@@ -32,17 +34,21 @@ def pairs_of(targets):
 
 def test_entropy_is_zero_at_one_key_and_log_n_at_n():
     both = torch.cat([looking(0), torch.full((1, 1, N, N), 1 / N)], 1)
-    assert error(detect.entropy(both), torch.tensor([0, math.log(N)])) < LIMIT
+    assert error(head_detection.entropy(both), torch.tensor([0, math.log(N)])) < LIMIT
     both[:, :, 2:] = 0  # rows that look at nothing do not count
-    assert error(detect.entropy(both), torch.tensor([0, math.log(N)])) < LIMIT
-    causal = null.uniform(mha.causal_mask(N).double()[None, None])
-    assert error(detect.entropy(causal), torch.tensor([math.lgamma(N + 1) / N])) < LIMIT
+    assert error(head_detection.entropy(both), torch.tensor([0, math.log(N)])) < LIMIT
+    causal = head_detection.uniform(mha.causal_mask(N).double()[None, None])
+    assert error(head_detection.entropy(causal), torch.tensor([math.lgamma(N + 1) / N])) < LIMIT
 
 
 def test_distance_of_a_uniform_head_is_known():
-    assert error(detect.distance(torch.full((2, 1, N, N), 1 / N)), torch.tensor([(N * N - 1) / (3 * N)])) < LIMIT
-    assert error(detect.distance(looking(-1)), torch.tensor([(N - 1) / N])) < LIMIT  # the first word looks at itself
-    assert detect.distance(looking(0)[..., -2:, :]).item() == 0  # fewer queries than keys: the last ones
+    assert (
+        error(head_detection.distance(torch.full((2, 1, N, N), 1 / N)), torch.tensor([(N * N - 1) / (3 * N)])) < LIMIT
+    )
+    assert (
+        error(head_detection.distance(looking(-1)), torch.tensor([(N - 1) / N])) < LIMIT
+    )  # the first word looks at itself
+    assert head_detection.distance(looking(0)[..., -2:, :]).item() == 0  # fewer queries than keys: the last ones
 
 
 # ---- finding targets
@@ -50,7 +56,7 @@ def test_distance_of_a_uniform_head_is_known():
 
 def test_a_head_that_looks_right_finds_everything_and_one_that_does_not_finds_nothing():
     weights = torch.cat([looking(-1), looking(1), torch.full((1, 1, N, N), 1 / N)], 1)
-    found = detect.found(weights, targets.offset(N, -1))
+    found = head_detection.found(weights, patterns.offset(N, -1))
     assert found.queries == N - 1  # the first word has no previous one
     right = torch.tensor([1, 0, 1 / N])
     assert error(found.weight, right) < LIMIT
@@ -59,29 +65,29 @@ def test_a_head_that_looks_right_finds_everything_and_one_that_does_not_finds_no
 
 def test_weight_and_argmax_are_different_questions():
     weights = torch.tensor([[0.4, 0.35, 0.25]]).expand(1, 1, 3, 3)
-    found = detect.found(weights, targets.offset(3, 0))
+    found = head_detection.found(weights, patterns.offset(3, 0))
     assert error(found.weight, torch.tensor([1 / 3])) < LIMIT
     assert error(found.argmax, torch.tensor([1 / 3])) < LIMIT
     both = torch.zeros(3, 3, dtype=torch.bool)
     both[0, 1:] = True
-    assert error(detect.found(weights, both).weight, torch.tensor([0.6])) < LIMIT
-    assert detect.found(weights, both).argmax.item() == 0
+    assert error(head_detection.found(weights, both).weight, torch.tensor([0.6])) < LIMIT
+    assert head_detection.found(weights, both).argmax.item() == 0
 
 
 def test_queries_that_look_at_nothing_do_not_count_and_heads_are_counted_apart():
     weights = torch.cat([looking(-1), looking(-1)], 1).clone()
     weights[:, 0, 3:] = 0
     weights[:, 1, 1] = torch.eye(N)[5]
-    found = detect.found(weights, targets.offset(N, -1))
+    found = head_detection.found(weights, patterns.offset(N, -1))
     assert error(found.argmax, torch.tensor([1, 5 / 6])) < LIMIT
 
 
 def test_targets_that_do_not_fit_are_refused(reader):
     with pytest.raises(ValueError, match=r"torch.float64 \(7, 7\), but must be boolean"):
-        detect.found(looking(0), torch.eye(N))
+        head_detection.found(looking(0), torch.eye(N))
     with pytest.raises(ValueError, match=r"torch.bool \(3, 3\), but must be boolean, of shape \(7, 7\) or \(1, 7, 7\)"):
-        detect.found(looking(0), targets.offset(3, 0))
-    for empty in (detect.found, lambda _, t: null.best_offset(t)):
+        head_detection.found(looking(0), patterns.offset(3, 0))
+    for empty in (head_detection.found, lambda _, t: head_detection.best_offset(t)):
         with pytest.raises(ValueError, match="no query has a target"):
             empty(looking(0), torch.zeros(N, N, dtype=torch.bool))
 
@@ -91,14 +97,14 @@ def test_targets_that_do_not_fit_are_refused(reader):
 
 def test_the_rules_mark_what_they_say():
     line = words([1, 2, 3, 1, 2, 1])
-    assert pairs_of(targets.offset(3, -1)) == [[1, 0], [2, 1]]
-    assert pairs_of(targets.offset(2, -1, keys=4)) == [[0, 1], [1, 2]]
-    assert pairs_of(targets.first(3)) == [[1, 0], [2, 0]]
-    assert pairs_of(targets.same(line)[0]) == [[3, 0], [4, 1], [5, 0], [5, 3]]
-    assert pairs_of(targets.induction(line)[0]) == [[3, 1], [4, 2], [5, 1], [5, 4]]
-    assert pairs_of(targets.induction(words([1, 1]))[0]) == [[1, 1]]  # the word that followed is this very word
-    assert pairs_of(targets.separator(line, [3])[0]) == [[2, 2], [3, 2], [4, 2], [5, 2]]
-    rare = targets.rarest(words([0, 1, 0, 2]), torch.tensor([9, 5, 5]))[0]
+    assert pairs_of(patterns.offset(3, -1)) == [[1, 0], [2, 1]]
+    assert pairs_of(patterns.offset(2, -1, keys=4)) == [[0, 1], [1, 2]]
+    assert pairs_of(patterns.first(3)) == [[1, 0], [2, 0]]
+    assert pairs_of(patterns.same(line)[0]) == [[3, 0], [4, 1], [5, 0], [5, 3]]
+    assert pairs_of(patterns.induction(line)[0]) == [[3, 1], [4, 2], [5, 1], [5, 4]]
+    assert pairs_of(patterns.induction(words([1, 1]))[0]) == [[1, 1]]  # the word that followed is this very word
+    assert pairs_of(patterns.separator(line, [3])[0]) == [[2, 2], [3, 2], [4, 2], [5, 2]]
+    rare = patterns.rarest(words([0, 1, 0, 2]), torch.tensor([9, 5, 5]))[0]
     assert pairs_of(rare) == [[1, 1], [2, 1], [3, 1], [3, 3]]
 
 
@@ -108,14 +114,14 @@ def brackets(text):
 
 def test_brackets_find_their_openers():
     text = "([]{ }) ]"
-    assert pairs_of(targets.matching(*brackets(text))[0]) == [[2, 1], [5, 3], [6, 0]]
-    assert pairs_of(targets.matching(*brackets(text), nested=True)[0]) == [[6, 0]]
-    assert pairs_of(targets.matching(*brackets("(]"))[0]) == []  # the wrong kind
+    assert pairs_of(patterns.matching(*brackets(text))[0]) == [[2, 1], [5, 3], [6, 0]]
+    assert pairs_of(patterns.matching(*brackets(text), nested=True)[0]) == [[6, 0]]
+    assert pairs_of(patterns.matching(*brackets("(]"))[0]) == []  # the wrong kind
     still = [[0, 0], [1, 1], [2, 0], [3, 3], [4, 3], [5, 0]]
-    assert pairs_of(targets.still_open(*brackets(text))[0]) == still
-    assert pairs_of(targets.still_open(*brackets(text), nested=True)[0]) == [[2, 0], [5, 0]]
+    assert pairs_of(patterns.still_open(*brackets(text))[0]) == still
+    assert pairs_of(patterns.still_open(*brackets(text), nested=True)[0]) == [[2, 0], [5, 0]]
     with pytest.raises(ValueError, match="cannot both open and close"):
-        targets.matching(brackets("()")[0], {1: 2, 2: 1})
+        patterns.matching(brackets("()")[0], {1: 2, 2: 1})
 
 
 PROGRAM = """\
@@ -130,7 +136,7 @@ def f(a, b=1):  # a comment
 
 
 def test_names_of_a_program_meet_the_place_that_set_them_last():
-    program = python_names.read_program(PROGRAM)
+    program = python_source.read_program(PROGRAM)
     said = [f"{program.words[i]}{i}<{j}" for i, j in pairs_of(program.names)]
     places = {n: word for n, word in enumerate(program.words) if word in "abcä"}
     assert "".join(places.values()) == "abaabcaäbäcbbb"
@@ -144,7 +150,7 @@ def test_names_of_a_program_meet_the_place_that_set_them_last():
 def test_what_is_no_program_is_refused():
     for text in ("def f(:", "x = (", "  x\n y"):
         with pytest.raises(ValueError, match="this is no Python"):
-            python_names.read_program(text)
+            python_source.read_program(text)
 
 
 # ---- what chance gives
@@ -154,10 +160,10 @@ def test_uniform_and_shuffled_keep_to_the_keys_that_were_visible():
     weights = torch.randn(2, 3, N, N).softmax(-1) * mha.causal_mask(N)
     weights = weights / weights.sum(-1, keepdim=True)
     weights[0, 0, 3] = 0
-    even = null.uniform(weights)
+    even = head_detection.uniform(weights)
     assert error(even[1, 2, 3], torch.tensor([0.25, 0.25, 0.25, 0.25, 0, 0, 0])) < LIMIT
     assert even[0, 0, 3].abs().max() == 0
-    dealt = null.shuffled(weights, generator=torch.Generator().manual_seed(0))
+    dealt = head_detection.shuffled(weights, generator=torch.Generator().manual_seed(0))
     assert torch.equal(dealt.sort(-1).values, weights.sort(-1).values)
     assert torch.equal(dealt != 0, weights != 0)
     assert not torch.equal(dealt, weights)
@@ -166,35 +172,37 @@ def test_uniform_and_shuffled_keep_to_the_keys_that_were_visible():
 def test_shuffling_takes_a_sure_head_to_what_chance_gives():
     random = torch.Generator().manual_seed(0)
     sure = (0.9 * looking(-1) + 0.1 / N).expand(2000, 1, N, N)
-    found = detect.found(null.shuffled(sure, generator=random), targets.offset(N, -1))
+    found = head_detection.found(head_detection.shuffled(sure, generator=random), patterns.offset(N, -1))
     assert abs(found.argmax.item() - 1 / N) < 0.01
 
 
 def test_an_untrained_copy_has_other_weights_and_the_model_keeps_its_own():
-    model = mha.LanguageModel(5, 8, 2)
+    model = LanguageModel(5, 8, 2)
     before = {name: w.clone() for name, w in model.state_dict().items()}
     state = torch.get_rng_state()
-    one, other = null.untrained(model, seed=1), null.untrained(model, seed=1)
+    one, other = head_detection.untrained(model, seed=1), head_detection.untrained(model, seed=1)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
     assert all(torch.equal(w, other.state_dict()[name]) for name, w in one.state_dict().items())
     assert not torch.equal(one.decoder[0].attention.W_q.weight, before["decoder.0.attention.W_q.weight"])
     bare = nn.ParameterList([torch.zeros(1)])
     with pytest.raises(ValueError, match=r"the model \(ParameterList\) has no reset_parameters"):
-        null.untrained(bare, seed=0)
+        head_detection.untrained(bare, seed=0)
 
 
 def test_the_best_offset_is_found():
-    rule = targets.offset(N, -2)
+    rule = patterns.offset(N, -2)
     rule[3] = False
     rule[3, 0] = True
-    assert null.best_offset(rule) == (-2, 4 / 5)
-    assert null.best_offset(targets.offset(2, 0, keys=5)) == (0, 1.0)
-    assert null.best_offset(rule, mha.causal_mask(N)) == (-2, 4 / 5)
-    assert null.null([looking(-2)], rule) == pytest.approx(4 / 5)
+    assert head_detection.best_offset(rule) == (-2, 4 / 5)
+    assert head_detection.best_offset(patterns.offset(2, 0, keys=5)) == (0, 1.0)
+    assert head_detection.best_offset(rule, mha.causal_mask(N)) == (-2, 4 / 5)
+    assert head_detection.null([looking(-2)], rule) == pytest.approx(4 / 5)
     rule[4:] = False  # now two offsets meet one query each
-    assert null.null([looking(0)], rule) == 1 / 2
-    assert null.null([looking(0), torch.cat([looking(0), looking(-3)], 1)], rule) == 1.0  # its word 2 also looks at 0
+    assert head_detection.null([looking(0)], rule) == 1 / 2
+    assert (
+        head_detection.null([looking(0), torch.cat([looking(0), looking(-3)], 1)], rule) == 1.0
+    )  # its word 2 also looks at 0
 
 
 # ---- names of heads
@@ -205,15 +213,15 @@ def test_a_positional_head_needs_nine_cases_of_ten():
     weights = torch.cat([looking(-1, n), looking(-1, n), looking(-1, n), looking(1, n), looking(0, n)], 1).clone()
     weights[:, 1, 5] = torch.eye(n)[0]
     weights[:, 2, 5:7] = torch.eye(n)[0]
-    assert kinds.classify(weights) == [["previous"], ["previous"], [], ["next"], []]
+    assert head_detection.classify(weights) == [["previous"], ["previous"], [], ["next"], []]
 
 
 def test_a_head_gets_the_name_of_a_rule_only_if_it_beats_every_offset():
-    rule = targets.matching(*brackets("(()())[]"))[0]
+    rule = patterns.matching(*brackets("(()())[]"))[0]
     perfect = torch.where(rule.any(-1, keepdim=True), rule.double(), torch.eye(8))[None, None]
     weights = torch.cat([perfect, looking(-1, 8)], 1)
-    assert null.best_offset(rule) == (-1, 3 / 4)
-    assert kinds.classify(weights, {"bracket": rule}) == [["bracket"], ["previous"]]
+    assert head_detection.best_offset(rule) == (-1, 3 / 4)
+    assert head_detection.classify(weights, {"bracket": rule}) == [["bracket"], ["previous"]]
 
 
 # ---- similarity

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 
-from mha.diagram import Diagram
-from mha.looks import Looks
+from mha.viz.diagram import Diagram
+from mha.viz.heatmap import Looks
 
 WRITTEN, SOURCE = ["年", "<"], ["a", " ", "&"]
 

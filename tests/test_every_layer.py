@@ -13,7 +13,9 @@ from registry import BATCH, KEYS, LAYERS, QUERIES, every
 from torch import nn
 
 import mha
-from mha import masks, reference
+from mha import reference
+from mha.analysis import leaks
+from mha.functional import masks
 
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -121,7 +123,7 @@ def test_with_positions_the_order_of_the_words_matters(entry):
 
 @every(alone=True)
 def test_without_a_mask_every_output_sees_every_input(entry):
-    found = mha.leaks(entry.build(), entry.words())
+    found = leaks(entry.build(), entry.words())
     assert all(sees.all() for sees in found.sees.values())
 
 
@@ -129,7 +131,7 @@ def test_without_a_mask_every_output_sees_every_input(entry):
 def test_a_causal_layer_sees_all_of_the_past_and_nothing_of_the_future(entry):
     layer = entry.build()
     cache = layer.new_cache if entry.caches else None
-    found = mha.leaks(layer, entry.words(6), is_causal=True, cache=cache)
+    found = leaks(layer, entry.words(6), is_causal=True, cache=cache)
     assert not found, found
     assert not any(found.blind.values())
     assert set(found.sees) == {"train", "eval", "cached"} if entry.caches else {"train", "eval"}
@@ -138,7 +140,7 @@ def test_a_causal_layer_sees_all_of_the_past_and_nothing_of_the_future(entry):
 @every(alone=True)
 def test_a_layer_sees_exactly_what_its_mask_shows(entry):
     mask = torch.rand(QUERIES, QUERIES) < 0.5
-    for sees in mha.leaks(entry.build(), entry.words(), mask=mask).sees.values():
+    for sees in leaks(entry.build(), entry.words(), mask=mask).sees.values():
         with_itself = mask | (torch.eye(QUERIES, dtype=torch.bool) & mask.any(-1, keepdim=True))  # through its query
         if not (entry.composes or entry.routes):  # else a single visible key gets weight 1 whatever the query
             with_itself &= (mask.sum(-1, keepdim=True) > 1) | mask

@@ -9,8 +9,9 @@ from test_cost import counted, peak
 from torch import nn
 
 import mha
-from mha.feedback import FeedbackCache, FeedbackMemory
-from mha.stepping import FeedbackLayer, FeedbackStack
+from mha.analysis import leaks
+from mha.layers import FeedbackMemory, MemoryCache, MergedCache
+from mha.models.language_model import FeedbackCache, FeedbackLayer, FeedbackStack, LanguageModel, train
 
 B, N, WIDTH, HEADS, STEPS = 2, 6, 6, 3, 8
 
@@ -171,7 +172,7 @@ def test_gradients_run_through_all_steps_and_reach_every_weight(share):
 
 def test_the_stack_sees_all_of_the_past_and_nothing_of_the_future():
     model = stack()
-    found = mha.leaks(model, torch.randn(B, 5, WIDTH), cache=model.new_cache)
+    found = leaks(model, torch.randn(B, 5, WIDTH), cache=model.new_cache)
     assert not found, found
     assert not any(found.blind.values())
     assert set(found.sees) == {"train", "eval", "cached"}
@@ -231,14 +232,14 @@ def test_layers_that_share_project_each_memory_once():
 @pytest.mark.slow
 def test_a_language_model_with_feedback_learns_and_writes():
     torch.manual_seed(0)
-    model = mha.LanguageModel(5, 8, 2, positions=None)
+    model = LanguageModel(5, 8, 2, positions=None)
     model.decoder = FeedbackStack(FeedbackLayer(8, lambda: mha.FeedbackAttention(8, 2, steps=16)) for _ in range(2))
     text = torch.tensor([[0, 1, 2, 3, 4] * 3])
 
     def loss(model, _step):
         return nn.functional.cross_entropy(model(text[:, :-1]).mT, text[:, 1:])
 
-    assert mha.train(model, loss, 40, lr=1e-2)[-1] < 0.1
+    assert train(model, loss, 40, lr=1e-2)[-1] < 0.1
     written = [model.generate(text[:, :3], 6, cached=cached) for cached in (True, False)]
     assert torch.equal(*written)
     assert written[0].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 3]]
@@ -253,7 +254,7 @@ def test_calls_that_a_feedback_layer_cannot_serve_are_refused(reader):
         layer(x)
     with pytest.raises(ValueError, match=r"is_causal with a separate key.*no future to hide"):
         layer(x, memory, is_causal=True)
-    for cache in (mha.KeyValueCache(), mha.MemoryCache(), mha.MergedCache()):
+    for cache in (mha.KeyValueCache(), MemoryCache(), MergedCache()):
         with pytest.raises(ValueError, match=rf"{type(cache).__name__} keeps .*layer\.new_cache\(\)"):
             layer(x, memory, cache=cache)
     with pytest.raises(ValueError, match=r"memory holds 9 steps, but the tables know 8: make the layer with steps=9"):

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mha import frames
+from mha.viz import sliders
 
-TWO = {"one <b>": frames.bars({"a": [0.25, 0.75]}), "two": frames.bars({"a": [1.0, 0.0]})}
+TWO = {"one <b>": sliders.bars({"a": [0.25, 0.75]}), "two": sliders.bars({"a": [1.0, 0.0]})}
 ALT = "Two bars, first a quarter and three quarters, then one and zero."
 
 
 def test_only_the_first_picture_is_shown_without_a_script():
-    page = frames.Frames(TWO, "Which?", ALT)._repr_html_()
+    page = sliders.Frames(TWO, "Which?", ALT)._repr_html_()
     assert re.findall(r"<svg (hidden )?viewBox", page) == ["", "hidden "]
     assert "<output>one &lt;b&gt;</output>" in page
     assert "<b>" not in page
@@ -24,11 +24,11 @@ def test_only_the_first_picture_is_shown_without_a_script():
 
 
 COLORS, SIZES = ("red", "blue", "green"), ("small", "large")
-SIX = {(color, size): frames.bars({f"{size} {color}": [0.5]}) for color in COLORS for size in SIZES}
+SIX = {(color, size): sliders.bars({f"{size} {color}": [0.5]}) for color in COLORS for size in SIZES}
 
 
 def test_every_question_has_a_slider_and_its_answers():
-    shown = frames.Frames(SIX, ("Color?", "Size?"), ALT)
+    shown = sliders.Frames(SIX, ("Color?", "Size?"), ALT)
     sliders = re.findall(r'<span>(.+?)</span> <input [^>]*max="(\d)"[^>]*data-names="(.+?)"', shown._repr_html_())
     assert [(question, int(last)) for question, last, _ in sliders] == [("Color?", 2), ("Size?", 1)]
     assert [tuple(json.loads(html.unescape(names))) for *_, names in sliders] == [COLORS, SIZES]
@@ -47,11 +47,11 @@ def test_every_question_has_a_slider_and_its_answers():
 )
 def test_a_choice_without_a_picture_is_refused(names, questions):
     with pytest.raises(ValueError, match="need a picture for every combination of answers, in the order"):
-        frames.Frames(dict.fromkeys(names, TWO["two"]), questions, ALT)
+        sliders.Frames(dict.fromkeys(names, TWO["two"]), questions, ALT)
 
 
 def test_two_sliders_on_a_page_do_not_meet():
-    one, other = (frames.Frames(TWO, question, ALT)._repr_html_() for question in ("Which?", "And which?"))
+    one, other = (sliders.Frames(TWO, question, ALT)._repr_html_() for question in ("Which?", "And which?"))
     ids = [re.search(r'id="(frames-\w+)"', page)[1] for page in (one, other)]
     assert ids[0] != ids[1]
     assert all(page.count(f'"{name}"') == 2 for page, name in zip((one, other), ids, strict=True))
@@ -60,10 +60,10 @@ def test_two_sliders_on_a_page_do_not_meet():
 def test_the_pictures_are_whole_and_carry_their_numbers():
     heads = [[0, 1], [1, 0]]
     for picture, shown in (
-        (frames.bars({"a": [0.25, 0.75], "b": [1, 0]}), ["0.25", "0.75", "1.00", "0.00", "a", "b"]),
-        (frames.cells([[0.5, 1], [0, 0.25]], "xy", "pq"), ["0.50", "1.00", "0.00", "0.25", "x", "y", "p", "q"]),
-        (frames.cells([[11, 12], [21, 22]], "xy", "pq", heads), ["11", "12", "21", "22"]),
-        (frames.roof(100, {"half": 50, "over": 1000}), ["half: 50 per byte, 50.0% of the peak", "over: 1e+03 per"]),
+        (sliders.bars({"a": [0.25, 0.75], "b": [1, 0]}), ["0.25", "0.75", "1.00", "0.00", "a", "b"]),
+        (sliders.cells([[0.5, 1], [0, 0.25]], "xy", "pq"), ["0.50", "1.00", "0.00", "0.25", "x", "y", "p", "q"]),
+        (sliders.cells([[11, 12], [21, 22]], "xy", "pq", heads), ["11", "12", "21", "22"]),
+        (sliders.roof(100, {"half": 50, "over": 1000}), ["half: 50 per byte, 50.0% of the peak", "over: 1e+03 per"]),
     ):
         tree = ElementTree.fromstring(picture)
         texts = " ".join(node.text for node in tree.iter("text"))
@@ -79,4 +79,4 @@ def test_a_bar_is_as_high_as_its_number():
 @pytest.mark.parametrize(("pictures", "alt"), [({"one": TWO["two"]}, ALT), (TWO, "too short")])
 def test_a_picture_alone_or_without_words_is_refused(pictures, alt):
     with pytest.raises(ValueError, match="at least 2 and 40 are needed"):
-        frames.Frames(pictures, "Which?", alt)
+        sliders.Frames(pictures, "Which?", alt)

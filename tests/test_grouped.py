@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import mha
-from mha import core
+from mha.analysis import leaks
+from mha.functional import attention
+from mha.layers import MemoryCache
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 5, 18, 6, 4
 
@@ -23,7 +25,7 @@ def by_repeating(layer, x, memory=None, mask=None, is_causal=False):
     q, k, v = layer.project(x, memory)
     group = layer.heads // layer.kv_heads
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    return layer.merge(core.attend(q, k, v, mask, is_causal=is_causal))
+    return layer.merge(attention.attend(q, k, v, mask, is_causal=is_causal))
 
 
 MASKS = {
@@ -54,7 +56,7 @@ def test_cross_attention_and_a_memory_cache(kv_heads):
     layer, x, memory = grouped(kv_heads, kdim=7, vdim=7), noise(B, N, D_MODEL), noise(B, 3, 7)
     torch.testing.assert_close(layer(x, memory), by_repeating(layer, x, memory))
     with torch.no_grad():
-        cache = mha.MemoryCache()
+        cache = MemoryCache()
         for word in x.split(1, 1):
             torch.testing.assert_close(layer(word, memory, cache=cache), by_repeating(layer, word, memory))
 
@@ -78,13 +80,13 @@ def test_a_watcher_sees_every_query_head_and_changes_nothing():
     assert seen.scores.shape == seen.weights.shape == (B, HEADS, N, N)
     assert seen.heads.shape == (B, HEADS, N, WIDTH)
     q, k, _ = layer.project(x)
-    expected = core.attention_weights(q, k.repeat_interleave(2, 1), is_causal=True)
+    expected = attention.attention_weights(q, k.repeat_interleave(2, 1), is_causal=True)
     torch.testing.assert_close(seen.weights, expected)
 
 
 def test_nothing_leaks():
     torch.manual_seed(0)
-    report = mha.leaks(mha.GroupedAttention(8, 4, 2), cache=mha.KeyValueCache, is_causal=True)
+    report = leaks(mha.GroupedAttention(8, 4, 2), cache=mha.KeyValueCache, is_causal=True)
     assert not report
     assert not any(report.blind.values())
 

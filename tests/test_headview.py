@@ -9,7 +9,7 @@ import torch
 from bs4 import BeautifulSoup
 
 import mha
-from mha.headview import HeadView
+from mha import HeadView
 
 WORDS = ["I", "saw", "a", "saw"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mha
-from mha.headview import HeadView
+from mha import HeadView
 
 SIZES = {"desktop": (1000, 900), "phone": (390, 844)}
 BEFORE = """<!doctype html><html lang=en><meta charset=utf8><meta name=viewport content="width=device-width">

@@ -11,18 +11,11 @@ import torch
 from torch import nn
 
 import mha
-from mha.interop import (
-    SeqFirst,
-    from_torch,
-    from_transformers,
-    hugging_face,
-    interop_table,
-    pretrained,
-    table,
-    to_torch,
-    to_transformers,
-)
-from mha.interop.cases import torch_cases
+from mha.interop import hugging_face, table
+from mha.interop.hugging_face import from_transformers, to_transformers
+from mha.interop.pytorch import from_torch, to_torch
+from mha.interop.seq_first import SeqFirst
+from mha.interop.table import interop_table, torch_cases
 
 D, HEADS = 24, 6
 
@@ -379,7 +372,7 @@ def test_without_a_network_a_name_gives_a_clear_message(transformers, tmp_path):
 def test_without_transformers_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"pip install 'mha-course\[interop\]'"):
-        pretrained.from_pretrained("gpt2")
+        hugging_face.from_pretrained("gpt2")
 
 
 def test_importing_interop_does_not_import_transformers():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mha import jobs, parallel
+from mha.course import distributed_jobs
+from mha.systems import launch
 
 slow = pytest.mark.slow  # several processes
 
@@ -14,17 +15,29 @@ slow = pytest.mark.slow  # several processes
 @pytest.fixture(scope="module")
 def found():
     """Two processes are started once and do one job after the other."""
-    state = {name: w.numpy() for name, w in jobs.small_layer(seed=5)[0].state_dict().items()}
-    alone = (jobs.read_checkpoint, state, 4, 1)
-    steps = (jobs.spread_step, 4, False), (jobs.spread_step, 2, True), (jobs.torch_step,)
-    return parallel.launch(jobs.in_turn, 2, *steps, alone, (jobs.refusal, 1), (jobs.refusal, 2), (jobs.time_sums, [1]))
+    state = {name: w.numpy() for name, w in distributed_jobs.small_layer(seed=5)[0].state_dict().items()}
+    alone = (distributed_jobs.read_checkpoint, state, 4, 1)
+    steps = (
+        (distributed_jobs.spread_step, 4, False),
+        (distributed_jobs.spread_step, 2, True),
+        (distributed_jobs.torch_step,),
+    )
+    return launch.launch(
+        distributed_jobs.in_turn,
+        2,
+        *steps,
+        alone,
+        (distributed_jobs.refusal, 1),
+        (distributed_jobs.refusal, 2),
+        (distributed_jobs.time_sums, [1]),
+    )
 
 
 @slow
 @pytest.mark.parametrize(("job", "kv_heads", "crossing"), [(0, 4, False), (1, 2, True), (2, 4, False)])
 def test_a_step_in_two_processes_gives_the_numbers_of_one(found, job, kv_heads, crossing):
-    layer, x, memory = jobs.small_layer(kv_heads)
-    right = jobs.one_step(layer, *((x, memory) if crossing else (x,)))
+    layer, x, memory = distributed_jobs.small_layer(kv_heads)
+    right = distributed_jobs.one_step(layer, *((x, memory) if crossing else (x,)))
     assert right["forward"] == right["backward"] == []
     for process in found:
         pairs = list(zip(process[job]["numbers"], right["numbers"], strict=True))
@@ -40,7 +53,7 @@ def test_torchs_plan_sums_the_gradient_of_one_input_three_times(found):
 
 @slow
 def test_a_process_outside_the_group_stands_aside(found):
-    layer, x = jobs.small_layer(seed=5)[0], jobs.small_layer(seed=1)[1]
+    layer, x = distributed_jobs.small_layer(seed=5)[0], distributed_jobs.small_layer(seed=1)[1]
     y, held = found[0][3]
     assert np.abs(y - layer(x).detach().numpy()).max() < 1e-10
     assert held == sum(p.numel() for p in layer.parameters())
@@ -58,17 +71,17 @@ def test_a_refusal_is_told_by_every_process(found):
 @slow
 def test_a_dead_process_is_named(reader):
     with pytest.raises(RuntimeError, match=r"^process 1 of 2 was ended \(SIGKILL\)"):
-        parallel.launch(jobs.lose_one, 2, seconds=90)
+        launch.launch(distributed_jobs.lose_one, 2, seconds=90)
 
 
 @pytest.mark.parametrize("work", [lambda: 1, types.FunctionType((lambda: 1).__code__, {"__name__": "no_file"}, "home")])
 def test_a_function_that_no_process_can_import_is_refused_before_one_starts(work):
     with pytest.raises(ValueError, match="stands in no file"):
-        parallel.launch(work, 2)
+        launch.launch(work, 2)
 
 
 def test_the_layer_is_the_same_each_time_and_leaves_no_gradient():
-    (one, x, _), (two, _, _) = jobs.small_layer(2), jobs.small_layer(2)
+    (one, x, _), (two, _, _) = distributed_jobs.small_layer(2), distributed_jobs.small_layer(2)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert x.dtype == torch.float64
     assert all(p.grad is None for p in one.parameters())

@@ -10,7 +10,8 @@ from oracle import LIMIT, error
 from torch import nn
 
 import mha
-from mha import masks, reference
+from mha import reference
+from mha.functional import masks
 
 lengths = st.integers(1, 7)
 

@@ -9,8 +9,17 @@ from test_cost import counted, peak
 from torch import nn
 
 import mha
-from mha import deepening
-from mha.merged import MergedCache
+from mha.analysis import leaks
+from mha.layers import MemoryCache, MergedCache
+from mha.models.language_model import (
+    DecoderLayer,
+    EncoderDecoder,
+    EncoderLayer,
+    LanguageModel,
+    Stack,
+    merged_decoder,
+    shrink_starts,
+)
 
 B, N, J, WIDTH, HEADS = 2, 5, 7, 6, 3
 
@@ -64,7 +73,7 @@ def test_without_the_average_it_is_plain_cross_attention():
     assert torch.equal(layer(x, memory), plain(x, memory))
     assert layer.cost(B, N, J) == plain.cost(B, N, J)
     with torch.no_grad():
-        cache = mha.MemoryCache()
+        cache = MemoryCache()
         assert error(layer(x, memory, cache=cache), plain(x, memory)) < LIMIT
     added = mha.MergedAttention.from_plain(mha.MultiHeadAttention(WIDTH, HEADS), average=True)
     assert error(added(x, x.clone()), mha.MergedAttention.from_plain(added)(x, x.clone())) > 1e-3
@@ -81,11 +90,11 @@ def test_the_first_word_averages_itself_and_the_last_one_all_words():
 def test_no_output_sees_a_later_word_and_all_see_the_earlier_ones():
     layer, (_, memory) = merged().train(), texts()
     for mode in (True, False):
-        found = mha.leaks(lambda x: layer.train(mode)(x, memory), torch.randn(B, N, WIDTH))  # noqa: B023
+        found = leaks(lambda x: layer.train(mode)(x, memory), torch.randn(B, N, WIDTH))  # noqa: B023
         assert not found, found
         assert not any(found.blind.values())
     with torch.no_grad():
-        cached = mha.leaks(
+        cached = leaks(
             lambda x: fed(layer, x, memory, (2, 1, 2)), torch.randn(B, N, WIDTH)
         )  # every trial makes a cache of its own
     assert not cached, cached
@@ -146,9 +155,9 @@ def test_without_the_average_a_model_still_feeds_one_word_at_a_time():
     cache, fed_words = layer.new_cache(), []
     assert error(torch.cat([layer(word, memory, cache=cache) for word in x.split(1, 1)], 1), layer(x, memory)) < LIMIT
     assert cache.length == N
-    model, source = mha.EncoderDecoder(9, 11, 12, 2), torch.randint(9, (3, 4))
+    model, source = EncoderDecoder(9, 11, 12, 2), torch.randint(9, (3, 4))
     only = mha.MergedAttention(12, 2, average=False)
-    model.decoder = mha.Stack([deepening.MergedDecoderLayer(12, lambda: only)])
+    model.decoder = Stack([merged_decoder.MergedDecoderLayer(12, lambda: only)])
     only.register_forward_pre_hook(lambda layer, given: fed_words.append(given[0].shape[1]))
     written = [model.generate(source, 6, start=0, cached=cached) for cached in (True, False)]
     assert torch.equal(*written)
@@ -178,7 +187,7 @@ def test_operations_weights_and_memory_are_counted():
 
 
 def test_two_sublayers_have_fewer_weights_than_three():
-    two, three = deepening.MergedDecoderLayer(WIDTH, HEADS), mha.DecoderLayer(WIDTH, HEADS)
+    two, three = merged_decoder.MergedDecoderLayer(WIDTH, HEADS), DecoderLayer(WIDTH, HEADS)
     count = [sum(p.numel() for p in layer.parameters()) for layer in (two, three)]
     assert count[1] - count[0] == 4 * WIDTH**2 + 4 * WIDTH + 2 * WIDTH  # one attention layer and one norm
 
@@ -187,8 +196,8 @@ def test_two_sublayers_have_fewer_weights_than_three():
 
 
 def translator():
-    model = mha.EncoderDecoder(9, 11, 12, 2, layers=2)
-    model.decoder = mha.Stack(deepening.MergedDecoderLayer(12, 2) for _ in range(2))
+    model = EncoderDecoder(9, 11, 12, 2, layers=2)
+    model.decoder = Stack(merged_decoder.MergedDecoderLayer(12, 2) for _ in range(2))
     return model
 
 
@@ -215,8 +224,8 @@ def test_a_translator_with_two_sublayers_does_not_see_the_future_and_learns_ever
 
 
 def largest(released, alpha=1.0):
-    layers = [mha.EncoderLayer(32, 4) for _ in range(4)]
-    mha.shrink_starts(layers, alpha, released=released, generator=torch.Generator().manual_seed(0))
+    layers = [EncoderLayer(32, 4) for _ in range(4)]
+    shrink_starts(layers, alpha, released=released, generator=torch.Generator().manual_seed(0))
     return [layer.attention.W_q.weight.abs().max().item() / math.sqrt(6 / 64) for layer in layers]
 
 
@@ -228,19 +237,19 @@ def test_the_paper_shrinks_with_the_square_root_and_the_code_with_the_fourth_roo
 
 
 def test_wide_and_narrow_matrices_have_the_range_of_xavier_in_the_first_layer():
-    layer = mha.EncoderLayer(32, 4)
+    layer = EncoderLayer(32, 4)
     before = {name: p.clone() for name, p in layer.named_parameters() if p.ndim == 1}
-    mha.shrink_starts([layer])
+    shrink_starts([layer])
     for linear in (layer.feed_forward.widen, layer.feed_forward.narrow):
         assert linear.weight.abs().max().item() == pytest.approx(math.sqrt(6 / 160), rel=0.01)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters() if p.ndim == 1)
 
 
 def test_embeddings_stay_and_the_same_seed_gives_the_same_start():
-    models = [mha.LanguageModel(7, 8, 2, layers=2) for _ in range(2)]
+    models = [LanguageModel(7, 8, 2, layers=2) for _ in range(2)]
     tables = [model.embedding.table.weight.clone() for model in models]
     for model in models:
-        mha.shrink_starts([*model.decoder, model.embedding], generator=torch.Generator().manual_seed(3))
+        shrink_starts([*model.decoder, model.embedding], generator=torch.Generator().manual_seed(3))
     assert all(torch.equal(m.embedding.table.weight, t) for m, t in zip(models, tables, strict=True))
     assert torch.equal(models[0].decoder[1].attention.W_v.weight, models[1].decoder[1].attention.W_v.weight)
 
@@ -254,7 +263,7 @@ def test_calls_that_a_merged_layer_cannot_serve_are_refused(reader):
         layer(x)
     with pytest.raises(ValueError, match="is_causal with a separate key"):
         layer(x, memory, is_causal=True)
-    for cache in (mha.MemoryCache(), mha.KeyValueCache()):
+    for cache in (MemoryCache(), mha.KeyValueCache()):
         with pytest.raises(ValueError, match=rf"{type(cache).__name__} keeps no running sum.*layer\.new_cache"):
             layer(x, memory, cache=cache)
     with pytest.raises(ValueError, match=r"\(2, 1, 1, 3\) does not fit"):
@@ -280,4 +289,4 @@ def test_a_start_without_layers_or_size_is_refused(reader, layers, alpha):
     with pytest.raises(
         ValueError, match=rf"{layers} layers, alpha = {alpha}: .*at least 1 layer, and a positive alpha"
     ):
-        mha.shrink_starts([mha.EncoderLayer(4, 1)] * layers, alpha)
+        shrink_starts([EncoderLayer(4, 1)] * layers, alpha)

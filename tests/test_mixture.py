@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 import mha
-from mha.hard_routing import NormRouter
-from mha.routing import HeadRouter, balance_loss, choose
+from mha.analysis import leaks, pruned
+from mha.layers import HeadRouter, MemoryCache, NormRouter, balance_loss, choose
+from mha.models.language_model import EncoderLayer, Stack
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 9, 10, 5, 4
 SPLITS = [(2, 2), (1, 3), (0, 2), (0, 5), (5, 0), (4, 1), (3, 1)]
@@ -167,7 +168,7 @@ def test_leaving_out_gives_what_computing_all_gives(shared, chosen, gates, is_ca
 
 @pytest.mark.parametrize("piece", [1, 2, 5, 128])
 def test_the_pieces_of_the_past_may_have_any_size(monkeypatch, piece):
-    monkeypatch.setattr("mha._skipping.PIECE", piece)
+    monkeypatch.setattr("mha.functional.dispatch.PIECE", piece)
     x = noise(B, 50, D_MODEL)
     assert error(routed()(x, is_causal=True), routed(skips=False)(x, is_causal=True)) < 1e-12
 
@@ -181,13 +182,13 @@ def test_leaving_out_behind_a_cache():
         cache = layer.new_cache(N)
         fed = torch.cat([layer(part, cache=cache, is_causal=True) for part in x.split((4, 1, 3, 1), 1)], 1)
         assert error(fed, layer(x, is_causal=True)) < 1e-12
-    layer, cache = routed(), mha.MemoryCache()
+    layer, cache = routed(), MemoryCache()
     fed = torch.cat([layer(part, memory, cache=cache) for part in x.split(1, 1)], 1)
     assert error(fed, layer(x, memory)) < 1e-12
 
 
 def test_nothing_leaks_where_heads_are_left_out():
-    found = mha.leaks(routed(), noise(2, 6, D_MODEL), is_causal=True, cache=mha.KeyValueCache)
+    found = leaks(routed(), noise(2, 6, D_MODEL), is_causal=True, cache=mha.KeyValueCache)
     assert not found
     assert set(found.sees) == {"train", "eval", "cached"}
     assert not any(found.blind.values())
@@ -345,7 +346,7 @@ def test_even_use_costs_k_of_e_and_one_favorite_costs_more():
 
 
 def test_the_balance_loss_reaches_the_router_of_every_layer_of_a_model():
-    stack = mha.Stack(mha.EncoderLayer(8, lambda: mha.RoutedAttention(8, 4, 1, 2)) for _ in range(2))
+    stack = Stack(EncoderLayer(8, lambda: mha.RoutedAttention(8, 4, 1, 2)) for _ in range(2))
     with mha.watch(stack, "probabilities", "gates", detach=False) as seen:
         stack(noise(2, 6, 8))
     both = list(zip(seen.all("probabilities"), seen.all("gates"), strict=True))
@@ -456,7 +457,7 @@ def test_no_head_can_be_taken_out(reader):
     with pytest.raises(ValueError, match=r"heads \[1\] cannot be taken out.*from_plain"):
         routed().take(iter([1]))
     with pytest.raises(ValueError, match="cannot be taken out"):
-        mha.pruned(nn.ModuleDict({"a": routed()}), {"a": [0]})
+        pruned(nn.ModuleDict({"a": routed()}), {"a": [0]})
 
 
 def test_the_router_is_seen_only_where_there_is_one():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from programs import load
 
-from mha.museum import EXHIBITS
+from mha.course.faults import EXHIBITS
 
 ROOT = Path(__file__).resolve().parents[1]
 every_exhibit = pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.title)

@@ -14,7 +14,7 @@ import pytest
 from nbformat import v4
 from programs import load
 
-from mha.headview import HeadView
+from mha import HeadView
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = [

@@ -8,8 +8,9 @@ from oracle import LIMIT, error
 from test_cost import peak
 
 import mha
-from mha.overlapping import widen
-from mha.widening import overlap_heads, overlap_schedule
+from mha.layers import overlap_heads, overlap_schedule, widen
+from mha.models.language_model import LanguageModel
+from mha.systems import tensor_parallel
 
 
 def by_formula(layer, x, y, mask=None):
@@ -133,7 +134,7 @@ def test_the_eight_schedules(how, right):
 
 
 def test_a_model_overlaps_as_its_schedule_says():
-    model = mha.LanguageModel(7, 12, 3, layers=3)
+    model = LanguageModel(7, 12, 3, layers=3)
     wider = overlap_heads(model, overlap_schedule(3))
     assert [layer.attention.overlap for layer in wider.decoder] == [0, 1, 2]
     assert type(model.decoder[0].attention) is mha.MultiHeadAttention
@@ -161,7 +162,7 @@ def test_an_overlap_wider_than_a_neighbor_is_refused(reader, overlap):
 
 
 def test_a_schedule_of_the_wrong_length_is_refused(reader):
-    model = mha.LanguageModel(7, 12, 3, layers=3)
+    model = LanguageModel(7, 12, 3, layers=3)
     for overlaps in ([], [1, 2], [0, 1, 2, 3]):
         with pytest.raises(ValueError, match=f"{len(overlaps)} overlaps for 3 layers with heads: give one for each"):
             overlap_heads(model, overlaps)
@@ -177,7 +178,7 @@ def test_heads_that_need_each_other_are_not_taken_apart(reader):
     with pytest.raises(ValueError, match=r"read 2 channels of their neighbors: none can be taken out"):
         layer.take([0])
     with pytest.raises(ValueError, match="keep it whole"):
-        mha.parallel._check(layer, 3)
+        tensor_parallel._check(layer, 3)
 
 
 def test_only_a_plain_layer_can_be_made_to_overlap(reader):

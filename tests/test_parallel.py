@@ -13,7 +13,8 @@ import torch
 import workers
 
 import mha
-from mha import parallel
+from mha.systems import launch, tensor_parallel
+from mha.systems.tensor_parallel import spread_heads
 
 LIMIT = 1e-10
 SIZES = (1, 2, 4)
@@ -23,11 +24,11 @@ slow = pytest.mark.slow
 @pytest.fixture(scope="module")
 def found():
     """Four processes are started once, do everything, and this is what they found: one dictionary for each."""
-    return parallel.launch(workers.everything, 4, seconds=150)
+    return launch.launch(workers.everything, 4, seconds=150)
 
 
 def test_two_processes_compute_what_one_does():
-    assert max(parallel.launch(workers.smoke, 2, seconds=150)) < LIMIT
+    assert max(launch.launch(workers.smoke, 2, seconds=150)) < LIMIT
 
 
 @slow
@@ -86,11 +87,11 @@ def test_every_process_refuses_what_cannot_be_spread(found):
 
 def test_a_missing_process_group_is_named(reader, monkeypatch):
     with pytest.raises(RuntimeError, match=r"no process group.*parallel\.join\(\).*parallel\.launch"):
-        mha.spread_heads(mha.MultiHeadAttention(6, 2))
+        spread_heads(mha.MultiHeadAttention(6, 2))
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match=r"started alone \(RANK, WORLD_SIZE.*torchrun --nproc-per-node=2"):
-        parallel.join()
+        launch.join()
 
 
 @slow
@@ -106,13 +107,13 @@ def test_a_missing_process_group_is_named(reader, monkeypatch):
 def test_a_worker_that_dies_ends_the_others_with_a_clear_error(how, seconds, kind, message):
     start = time.monotonic()
     with pytest.raises(kind, match=message):
-        parallel.launch(workers.die, 2, how, seconds=seconds)
+        launch.launch(workers.die, 2, how, seconds=seconds)
     assert time.monotonic() - start < 45
 
 
 def test_results_come_back_in_the_order_of_the_processes(reader):
     with pytest.raises(ValueError, match="processes = 0: it must be at least 1"):
-        parallel.launch(workers.rank, 0)
+        launch.launch(workers.rank, 0)
 
 
 @slow
@@ -136,14 +137,14 @@ def test_torchrun_starts_the_same_layer():
 
 
 def test_an_all_reduce_in_a_ring_sends_almost_twice_the_tensor():
-    assert parallel.all_reduce_bytes(1000, 1) == 0
-    assert parallel.all_reduce_bytes(1000, 2) == 4000
-    assert parallel.all_reduce_bytes(1000, 512, 2) == pytest.approx(4000, rel=0.01)
+    assert tensor_parallel.all_reduce_bytes(1000, 1) == 0
+    assert tensor_parallel.all_reduce_bytes(1000, 2) == 4000
+    assert tensor_parallel.all_reduce_bytes(1000, 512, 2) == pytest.approx(4000, rel=0.01)
     with pytest.raises(ValueError, match="processes = 0"):
-        parallel.all_reduce_bytes(1, 0)
+        tensor_parallel.all_reduce_bytes(1, 0)
 
 
 def test_no_all_reduce_is_counted_where_none_happens():
-    with parallel.count_all_reduces() as sizes:
+    with tensor_parallel.count_all_reduces() as sizes:
         mha.MultiHeadAttention(6, 2)(torch.randn(1, 3, 6)).sum().backward()
     assert sizes == []

@@ -11,7 +11,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from mha import plot
+from mha.viz import plot
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from registry import QUERIES, every
 from torch import nn
 
 import mha
-from mha import gates, importance, prune
+from mha.analysis import gates, importance, pruning
+from mha.layers import base
+from mha.models.language_model import EncoderDecoder, LanguageModel
 
 NAMES = ("W_q", "W_k", "W_v", "W_o")
 
@@ -24,7 +26,7 @@ def whole_groups(layer):
 
 
 def model(**how):
-    return mha.LanguageModel(7, 12, 3, layers=2, **how).eval()
+    return LanguageModel(7, 12, 3, layers=2, **how).eval()
 
 
 def text(b=5, n=6):
@@ -49,7 +51,7 @@ def test_a_layer_of_some_heads_is_the_whole_layer_with_the_others_silent(entry):
     for heads in whole_groups(layer):
         smaller = layer.take(heads)
         for how in hows:
-            with prune.only(layer, {"": heads}):
+            with pruning.only(layer, {"": heads}):
                 right = layer(x, *memory, **how)
             assert error(smaller(x, *memory, **how), right) < LIMIT
 
@@ -122,42 +124,42 @@ def test_a_pruned_model_is_the_masked_one_and_the_model_stays_as_it_was():
     whole, words = model(), text()
     before = whole(words)
     keep = {"decoder.0.attention": [1], "decoder.1.attention": [0, 2]}
-    with prune.only(whole, keep):
+    with pruning.only(whole, keep):
         right = whole(words)
-    smaller = prune.pruned(whole, keep)
+    smaller = pruning.pruned(whole, keep)
     assert error(smaller(words), right) < LIMIT
     assert error(right, before) > 1e-3
     assert torch.equal(whole(words), before)
-    heads = {path: layer.heads for path, layer in prune.attention_layers(smaller).items()}
+    heads = {path: layer.heads for path, layer in base.attention_layers(smaller).items()}
     assert heads == {"decoder.0.attention": 1, "decoder.1.attention": 2}
     assert error(smaller.generate(words[:, :2], 3), smaller.generate(words[:, :2], 3, cached=False)) == 0
 
 
 def test_an_encoder_and_a_decoder_are_pruned_by_path():
-    whole = mha.EncoderDecoder(7, 7, 12, 3).eval()
-    keep = {path: [0] for path in prune.attention_layers(whole)}
+    whole = EncoderDecoder(7, 7, 12, 3).eval()
+    keep = {path: [0] for path in base.attention_layers(whole)}
     assert len(keep) == 3
-    with prune.only(whole, keep):
+    with pruning.only(whole, keep):
         right = whole(text(), text(5, 4))
-    assert error(prune.pruned(whole, keep)(text(), text(5, 4)), right) < LIMIT
+    assert error(pruning.pruned(whole, keep)(text(), text(5, 4)), right) < LIMIT
 
 
 def test_layers_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match=r"no layer \['decoder.2.attention'\]: the layers with heads are \['decoder.0"):
-        prune.pruned(model(), {"decoder.2.attention": [0]})
+        pruning.pruned(model(), {"decoder.2.attention": [0]})
     with pytest.raises(ValueError, match="Linear has no layer with heads"):
-        prune.attention_layers(nn.Linear(2, 2))
+        base.attention_layers(nn.Linear(2, 2))
 
 
 def test_the_strongest_heads_are_chosen_over_all_layers():
     scores = {"a": torch.tensor([0.1, 0.9, 0.2]), "b": torch.tensor([0.05, 0.04])}
-    assert prune.strongest(scores, 2, at_least=0) == {"a": [1, 2], "b": []}
-    assert prune.strongest(scores, 2) == {"a": [1], "b": [0]}
-    assert prune.strongest(scores, 4) == {"a": [0, 1, 2], "b": [0]}
+    assert pruning.strongest(scores, 2, at_least=0) == {"a": [1, 2], "b": []}
+    assert pruning.strongest(scores, 2) == {"a": [1], "b": [0]}
+    assert pruning.strongest(scores, 4) == {"a": [0, 1, 2], "b": [0]}
     with pytest.raises(ValueError, match="with at least 1 in each layer take 2 to 5 heads"):
-        prune.strongest(scores, 1)
+        pruning.strongest(scores, 1)
     with pytest.raises(ValueError, match="take 0 to 5 heads"):
-        prune.strongest(scores, 6, at_least=0)
+        pruning.strongest(scores, 6, at_least=0)
 
 
 # ---- importance
@@ -165,9 +167,9 @@ def test_the_strongest_heads_are_chosen_over_all_layers():
 
 def test_importance_is_the_mean_size_of_each_examples_slope():
     whole, words = model(), text()
-    right = {path: torch.zeros(3) for path in prune.attention_layers(whole)}
+    right = {path: torch.zeros(3) for path in base.attention_layers(whole)}
     step = 1e-5
-    for path, layer in prune.attention_layers(whole).items():
+    for path, layer in base.attention_layers(whole).items():
         for h in range(3):
             found = []
             for sign in (1, -1):  # the slope, by small steps
@@ -277,7 +279,7 @@ def test_open_gates_change_nothing_and_closed_ones_are_pruned_heads():
     some.each[1].log_a.data = torch.tensor([50.0, -50.0, -50.0])
     keep = some.keep()
     assert keep == {"decoder.0.attention": [1, 2], "decoder.1.attention": [0]}
-    smaller = prune.pruned(whole, keep)
+    smaller = pruning.pruned(whole, keep)
     for decided in (False, True):
         with some.on(whole, decided=decided):
             assert error(smaller(words), whole(words)) < LIMIT

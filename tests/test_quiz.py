@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-import mha.quiz
-from mha.quiz._page import page, plain
-from mha.quiz._question import Question
+import mha.course.quiz
+from mha.course import quiz
+from mha.course.quiz.page import Question, page, plain
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTERS = sorted(m.name[2:] for m in pkgutil.iter_modules(mha.quiz.__path__) if m.name.startswith("ch"))
+CHAPTERS = sorted(m.name[2:] for m in pkgutil.iter_modules(mha.course.quiz.__path__) if m.name.startswith("ch"))
 NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))}
 every_chapter = pytest.mark.parametrize("chapter", CHAPTERS)
 
@@ -23,16 +23,16 @@ SMALL = (
 
 
 def questions(chapter):
-    return importlib.import_module(f"mha.quiz.ch{chapter}").QUESTIONS
+    return importlib.import_module(f"mha.course.quiz.ch{chapter}").QUESTIONS
 
 
 def test_every_notebook_asks_its_questions():
     for number, path in NOTEBOOKS.items():
         cells = json.loads(path.read_text("utf8"))["cells"]
-        shown = [cell for cell in cells if "".join(cell["source"]) == f'mha.quiz.ask("{number}")']
+        shown = [cell for cell in cells if "".join(cell["source"]) == f'mha.course.quiz.ask("{number}")']
         assert len(shown) == 1, path.name
         stored = "".join(shown[0]["outputs"][0]["data"]["text/html"])
-        assert stored == mha.quiz.ask(number)._repr_html_(), f"make notebooks NB=notebooks/{path.name}"
+        assert stored == quiz.ask(number)._repr_html_(), f"make notebooks NB=notebooks/{path.name}"
 
 
 @every_chapter
@@ -80,9 +80,9 @@ def test_the_plain_text_has_the_answers_in_its_last_line():
     assert last in {"Right: 1a", "Right: 1b", "Right: 1c"}
     letter = last[-1]
     assert f"   {letter}) yes" in plain(SMALL)
-    assert repr(mha.quiz.Quiz("00", SMALL)) == plain(SMALL)
+    assert repr(quiz.Quiz("00", SMALL)) == plain(SMALL)
 
 
 def test_a_quiz_that_does_not_exist_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"there is no quiz '1': give the two digits"):
-        mha.quiz.ask("1")
+        quiz.ask("1")

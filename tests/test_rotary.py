@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import mha
-from mha import core
+from mha.analysis import leaks
+from mha.functional import attention
 from mha.interop.rotary import relayout, reorder_rows
-from mha.relative import slopes
+from mha.layers import SinusoidalPositions, sinusoidal_positions, slopes
 
 LAYOUTS = ("half", "interleaved")
 
@@ -66,7 +67,7 @@ def test_a_cache_gives_the_same_numbers_as_all_at_once(positions, chunks):
 
 @pytest.mark.parametrize("positions", [mha.RotaryPositions(), mha.LinearBias()])
 def test_positions_do_not_let_the_future_leak(positions):
-    report = mha.leaks(layer_with(positions, 8, 2), cache=mha.KeyValueCache, is_causal=True)
+    report = leaks(layer_with(positions, 8, 2), cache=mha.KeyValueCache, is_causal=True)
     assert not report
     assert set(report.pairs) == {"train", "eval", "cached"}
     assert not any(report.blind.values())
@@ -105,7 +106,7 @@ def test_linear_bias_is_seen_by_a_watcher_and_comes_before_the_mask():
     expected = mha.LinearBias().bias(q @ k.mT / math.sqrt(8))
     torch.testing.assert_close(seen.scores, expected)
     torch.testing.assert_close(
-        seen.weights, core.attention_weights(q, k, is_causal=True, edit_scores=layer.positions.bias)
+        seen.weights, attention.attention_weights(q, k, is_causal=True, edit_scores=layer.positions.bias)
     )
 
 
@@ -159,7 +160,7 @@ def test_bad_settings_are_refused():
 
 
 def test_sinusoidal_positions_as_a_module_continue_where_they_are_told():
-    x, module = noise(2, 6, 8), mha.SinusoidalPositions()
-    torch.testing.assert_close(module(x) - x, mha.sinusoidal_positions(6, 8).double().expand(2, 6, 8))
+    x, module = noise(2, 6, 8), SinusoidalPositions()
+    torch.testing.assert_close(module(x) - x, sinusoidal_positions(6, 8).double().expand(2, 6, 8))
     torch.testing.assert_close(module(x[:, 4:], 4), module(x)[:, 4:])
     assert not list(module.parameters())

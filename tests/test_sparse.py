@@ -11,7 +11,9 @@ from oracle import LIMIT, error
 from torch import nn
 
 import mha
-from mha.sparse import entmax
+from mha.analysis import HardConcrete, leaks
+from mha.functional import entmax
+from mha.models.language_model import train
 
 ALPHAS = [1.0, 1.1, 1.5, 2.0]
 
@@ -192,7 +194,7 @@ def test_alpha_is_learned_in_each_head_and_stays_between_softmax_and_sparsemax()
         return largest[1] - largest[0]
 
     optimizer = torch.optim.Adam([layer.raw_alpha], lr=0.3)
-    mha.train(layer, spread, 60, optimizer=optimizer)
+    train(layer, spread, 60, optimizer=optimizer)
     assert layer.alpha[0] > 1.95
     assert layer.alpha[1] < 1.05
     assert ((layer.alpha > 1) & (layer.alpha < 2)).all()
@@ -222,7 +224,7 @@ def test_what_the_search_for_thresholds_costs_is_counted():
 
 
 def test_nothing_leaks_from_the_future():
-    found = mha.leaks(mha.SparseAttention(8, 2, alpha=[1.05, 1.95]), is_causal=True, cache=mha.KeyValueCache)
+    found = leaks(mha.SparseAttention(8, 2, alpha=[1.05, 1.95]), is_causal=True, cache=mha.KeyValueCache)
     assert not found, found
 
 
@@ -240,7 +242,7 @@ class Together(mha.GroupedAttention):
 
 def together():
     layer = Together(8, 4, 2)
-    layer.alpha, layer.gate = nn.Parameter(torch.tensor([1.0, 1.2, 1.5, 1.9])), mha.HardConcrete(4, log_a=0.5)
+    layer.alpha, layer.gate = nn.Parameter(torch.tensor([1.0, 1.2, 1.5, 1.9])), HardConcrete(4, log_a=0.5)
     return layer.eval()
 
 

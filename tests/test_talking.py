@@ -7,7 +7,9 @@ import torch
 from oracle import LIMIT, error
 
 import mha
-from mha.talking import mix
+from mha.layers import mix
+from mha.models.language_model import LanguageModel
+from mha.systems import tensor_parallel
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 5, 12, 3, 4
 
@@ -103,11 +105,11 @@ def test_heads_cannot_be_taken_out():
     with pytest.raises(ValueError, match=r"heads \[0, 2\] of TalkingAttention cannot be taken out.*mha\.edit"):
         noisy().take([0, 2])
     with pytest.raises(ValueError, match="TalkingAttention does not say that its heads can be computed apart"):
-        mha.parallel._check(noisy(), 3)
+        tensor_parallel._check(noisy(), 3)
 
 
 @torch.no_grad()
 def test_a_language_model_of_talking_heads_generates_the_same_with_a_cache():
-    model = mha.LanguageModel(11, D_MODEL, noisy, layers=2)
+    model = LanguageModel(11, D_MODEL, noisy, layers=2)
     words = torch.randint(11, (2, 4))
     assert torch.equal(model.generate(words, 5), model.generate(words, 5, cached=False))

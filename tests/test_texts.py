@@ -5,10 +5,10 @@ import ast
 import pytest
 import torch
 
-import mha
-from mha import null, python_text, targets, texts
-from mha.muon import Muon, MuonAndAdamW
-from mha.python_names import read_program
+from mha.analysis import head_detection, patterns
+from mha.data import python_source, texts
+from mha.data.python_source import read_program
+from mha.models.language_model import LanguageModel, Muon, MuonAndAdamW
 
 
 def random(seed=0):
@@ -17,14 +17,14 @@ def random(seed=0):
 
 @pytest.fixture(scope="module")
 def code():
-    return python_text.numbered(python_text.functions(["textwrap", "copy"]), size=40)
+    return python_source.numbered(python_source.functions(["textwrap", "copy"]), size=40)
 
 
 # ---- Python
 
 
 def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functions():
-    found = [program.words for program in python_text.functions(["copy"])]
+    found = [program.words for program in python_source.functions(["copy"])]
     names = [words[words.index("def") + 1] for words in found]
     with open(__import__("copy").__file__, encoding="utf8") as file:
         tree = ast.parse(file.read())
@@ -34,19 +34,19 @@ def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functio
 
 def test_a_module_without_python_source_is_refused():
     with pytest.raises(ValueError, match="math has no Python source"):
-        python_text.functions(["math"])
+        python_source.functions(["math"])
     with pytest.raises(ValueError, match="no_such_module has no Python source"):
-        python_text.functions(["no_such_module"])
+        python_source.functions(["no_such_module"])
 
 
 def test_a_text_at_the_left_edge_does_not_break_the_reading():
     source = "class A:\n    def f(self):\n        return '''\nleft'''\n    def g(self):\n        return 1\n"
-    assert [ast.parse(text).body[0].name for text in python_text._cut(source)] == ["g"]
+    assert [ast.parse(text).body[0].name for text in python_source._cut(source)] == ["g"]
 
 
 def test_rare_names_keep_one_stand_in_within_a_function():
     source = "def f(first, second):\n    third = first\n    return first + second + third + 12345 + 'x'\n"
-    code = python_text.numbered([read_program(source)], size=1)
+    code = python_source.numbered([read_program(source)], size=1)
     shown = [code.names[i] for i in code.words]
     written = read_program(source).words
     stand_ins = {name: {s for s, w in zip(shown, written, strict=True) if w == name} for name in ("second", "third")}
@@ -57,7 +57,7 @@ def test_rare_names_keep_one_stand_in_within_a_function():
 
 
 def test_every_use_of_a_name_goes_back_to_the_same_word(code):
-    words, names = python_text.pieces(code, 64, 40, generator=random())
+    words, names = python_source.pieces(code, 64, 40, generator=random())
     assert words.shape == (64, 40)
     assert names.shape == (64, 40, 40)
     batch, use, place = names.nonzero(as_tuple=True)
@@ -68,7 +68,7 @@ def test_every_use_of_a_name_goes_back_to_the_same_word(code):
 
 
 def test_the_truth_about_names_is_that_of_the_whole_function(code):
-    programs = python_text.functions(["textwrap", "copy"])
+    programs = python_source.functions(["textwrap", "copy"])
     uses = torch.cat([program.names.any(1) for program in programs])
     assert torch.equal(code.set_at >= 0, uses)
     ends = torch.tensor([len(program.words) for program in programs]).cumsum(0)
@@ -77,7 +77,7 @@ def test_the_truth_about_names_is_that_of_the_whole_function(code):
 
 
 def test_other_texts_use_the_same_numbers(code):
-    other = python_text.numbered(python_text.functions(["shlex"]), like=code)
+    other = python_source.numbered(python_source.functions(["shlex"]), like=code)
     assert other.names == code.names
     assert other.words.max() < len(code.names)
 
@@ -94,19 +94,19 @@ def test_repeats_repeat_with_their_period():
 
 def test_no_fixed_offset_finds_what_follows_in_repeats():
     rows = texts.repeats(200, 64, generator=random())
-    assert null.best_offset(targets.induction(rows))[1] < 0.3
+    assert head_detection.best_offset(patterns.induction(rows))[1] < 0.3
 
 
 def test_a_mixed_batch_is_one_quarter_python(code):
     batch = texts.mixed(code, 12, 40, generator=random())
-    assert torch.equal(batch[:3], python_text.pieces(code, 3, 40, generator=random())[0])
+    assert torch.equal(batch[:3], python_source.pieces(code, 3, 40, generator=random())[0])
     assert batch.shape == (12, 40)
     assert all(any(torch.equal(row[p:], row[:-p]) for p in range(4, 21)) for row in batch[3:])
 
 
 def test_brackets_close_in_the_right_order():
     rows = texts.brackets(40, 50, generator=random())
-    matched = targets.matching(rows, texts.PAIRS)
+    matched = patterns.matching(rows, texts.PAIRS)
     assert torch.equal(matched.any(-1), (rows >= 3) & (rows < 6))  # every closing bracket closes one of its kind
     assert rows.unique().tolist() == list(range(7)) == list(range(len(texts.BRACKETS)))
     assert 0.3 < (rows == 6).float().mean() < 0.4
@@ -116,7 +116,7 @@ def test_brackets_close_in_the_right_order():
 def test_filler_spreads_the_distances():
     for filler, low, high in ((0.0, 0.3, 1.0), (0.35, 0.0, 0.2)):
         rows = texts.brackets(200, 32, generator=random(), filler=filler)
-        assert low < null.best_offset(targets.still_open(rows, texts.PAIRS, nested=True))[1] < high
+        assert low < head_detection.best_offset(patterns.still_open(rows, texts.PAIRS, nested=True))[1] < high
 
 
 def test_filler_alone_is_refused():
@@ -128,7 +128,7 @@ def test_filler_alone_is_refused():
 
 
 def test_matrices_inside_go_to_muon_and_everything_once():
-    model = mha.LanguageModel(9, 8, 2, layers=2)
+    model = LanguageModel(9, 8, 2, layers=2)
     muon, other = MuonAndAdamW(model, model.decoder, 10).optimizers
     inside = {id(p) for g in muon.param_groups for p in g["params"]}
     assert inside == {id(p) for p in model.decoder.parameters() if p.ndim == 2}
@@ -170,7 +170,7 @@ def test_rates_rise_stay_and_fall():
 
 def test_every_weight_learns():
     torch.manual_seed(0)
-    model = mha.LanguageModel(9, 8, 2, layers=2)
+    model = LanguageModel(9, 8, 2, layers=2)
     before = {name: p.clone() for name, p in model.named_parameters()}
     optimizer = MuonAndAdamW(model, model.decoder, 10)
     model(torch.randint(9, (4, 6), generator=random())).square().mean().backward()

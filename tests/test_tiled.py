@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracle import LIMIT, error
 
 import mha
-from mha import tiled_attention
+from mha.functional import tiled_attention
 
 
 @st.composite

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import mha
-from mha import tasks
+from mha.data import tasks
+from mha.models.language_model import round_weights, smooth, train
 
 
 def seeded(seed):
@@ -30,7 +30,7 @@ class Number(nn.Module):
 
 def test_training_makes_the_loss_smaller_and_leaves_the_model_in_evaluation():
     model, seen = Number(), []
-    losses = mha.train(model, lambda m, step: (m.x - 1) ** 2, 200, lr=0.1, after_step=seen.append)
+    losses = train(model, lambda m, step: (m.x - 1) ** 2, 200, lr=0.1, after_step=seen.append)
     assert seen == list(range(200))
     assert len(losses) == 200
     assert losses[0] == 9
@@ -40,23 +40,23 @@ def test_training_makes_the_loss_smaller_and_leaves_the_model_in_evaluation():
 
 def test_the_loss_sees_the_model_in_training_mode_and_the_number_of_the_step():
     model, seen = Number().eval(), []
-    mha.train(model, lambda m, step: seen.append((m.training, step)) or m.x**2, 3)
+    train(model, lambda m, step: seen.append((m.training, step)) or m.x**2, 3)
     assert seen == [(True, 0), (True, 1), (True, 2)]
 
 
 def test_a_given_optimizer_is_used():
     model = Number()
-    mha.train(model, lambda m, step: m.x**2, 1, optimizer=torch.optim.SGD(model.parameters(), lr=0.25))
+    train(model, lambda m, step: m.x**2, 1, optimizer=torch.optim.SGD(model.parameters(), lr=0.25))
     assert model.x.item() == 2  # 4 − 0.25 · 8
 
 
 def test_training_that_fails_says_so(reader):
     with pytest.raises(ValueError, match="steps = 0: training needs at least one"):
-        mha.train(Number(), lambda m, step: m.x, 0)
+        train(Number(), lambda m, step: m.x, 0)
     with pytest.raises(ValueError, match=r"loss is nan at step 2: lower lr = 0\.5"):
-        mha.train(Number(), lambda m, step: m.x * (torch.nan if step == 2 else 1), 5, lr=0.5)
+        train(Number(), lambda m, step: m.x * (torch.nan if step == 2 else 1), 5, lr=0.5)
     with pytest.raises(ValueError, match="loss is inf at step 0"):
-        mha.train(Number(), lambda m, step: m.x / 0, 5)
+        train(Number(), lambda m, step: m.x / 0, 5)
 
 
 def test_the_bar_goes_to_the_screen_not_to_the_error_stream():
@@ -73,18 +73,18 @@ def test_rounded_weights_have_no_more_decimals_and_two_close_models_become_one()
     with torch.no_grad():
         twin.weight += 1e-12
     for one in (model, twin):
-        mha.round_weights(one, 4)
+        round_weights(one, 4)
     assert torch.equal(model.weight, twin.weight)
     assert torch.equal((model.weight * 1e4).round() / 1e4, model.weight)
     assert model.weight.requires_grad
 
 
 def test_smooth_averages_with_the_values_before():
-    assert mha.smooth([1.0, 2.0, 3.0, 4.0], 2) == [1, 1.5, 2.5, 3.5]
-    assert mha.smooth(iter([3.0, 5.0]), 20) == [3, 4]
-    assert mha.smooth([]) == []
+    assert smooth([1.0, 2.0, 3.0, 4.0], 2) == [1, 1.5, 2.5, 3.5]
+    assert smooth(iter([3.0, 5.0]), 20) == [3, 4]
+    assert smooth([]) == []
     with pytest.raises(ValueError, match="window = 0"):
-        mha.smooth([1.0, 2.0], 0)
+        smooth([1.0, 2.0], 0)
 
 
 # ---- tasks

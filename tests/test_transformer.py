@@ -7,7 +7,20 @@ import torch
 from torch import nn
 
 import mha
-from mha.decoding import evaluating, unroll
+from mha.analysis import leaks
+from mha.layers import LearnedPositions, MemoryCache
+from mha.models.language_model import (
+    DecoderLayer,
+    EncoderDecoder,
+    EncoderLayer,
+    FeedForward,
+    LanguageModel,
+    evaluating,
+    greedy,
+    sampling,
+    train,
+    unroll,
+)
 
 B, N, M, D, HEADS, WORDS = 2, 5, 7, 12, 3, 11
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -23,12 +36,12 @@ def words(*shape, seed=0, low=0, high=WORDS):
 
 def language_model(attention=HEADS, seed=0, **settings):
     torch.manual_seed(seed)
-    return mha.LanguageModel(WORDS, D, attention, **{"layers": 2} | settings).double().eval()
+    return LanguageModel(WORDS, D, attention, **{"layers": 2} | settings).double().eval()
 
 
 def translator(attention=HEADS, seed=0, **settings):
     torch.manual_seed(seed)
-    return mha.EncoderDecoder(WORDS, WORDS + 2, D, attention, **{"layers": 2} | settings).double().eval()
+    return EncoderDecoder(WORDS, WORDS + 2, D, attention, **{"layers": 2} | settings).double().eval()
 
 
 def rotary():
@@ -65,8 +78,8 @@ def torch_pair(kind, norm_first, activation):
     ).double()
     for p in theirs.parameters():
         p.add_(0.1 * torch.randn_like(p))
-    ff = {"feed_forward": lambda: mha.FeedForward(D, 20, activation), "norm_first": norm_first}
-    ours = {"encoder": mha.EncoderLayer, "decoder": mha.DecoderLayer}[kind](D, HEADS, **ff).double()
+    ff = {"feed_forward": lambda: FeedForward(D, 20, activation), "norm_first": norm_first}
+    ours = {"encoder": EncoderLayer, "decoder": DecoderLayer}[kind](D, HEADS, **ff).double()
     norms = ["around_attention", "around_feed_forward"]
     if kind == "decoder":
         norms = ["around_self", "around_cross", "around_feed_forward"]
@@ -109,7 +122,7 @@ def test_a_decoder_layer_is_torchs_decoder_layer(norm_first, activation):
 def test_dropout_falls_where_torch_drops():
     """Attention weights, the end of attention, inside and at the end of the feed-forward part."""
     torch.manual_seed(0)
-    layer = mha.EncoderLayer(D, HEADS, dropout=0.25)
+    layer = EncoderLayer(D, HEADS, dropout=0.25)
     places = {name: m.p for name, m in layer.named_modules() if isinstance(m, nn.Dropout)}
     assert places == dict.fromkeys(
         ["feed_forward.dropout", "around_attention.dropout", "around_feed_forward.dropout"], 0.25
@@ -124,7 +137,7 @@ def test_dropout_falls_where_torch_drops():
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_with_rms_norm_a_layer_is_its_formula(norm_first):
     torch.manual_seed(0)
-    layer, x = mha.EncoderLayer(D, HEADS, norm=nn.RMSNorm, norm_first=norm_first).double(), noise(B, N, D)
+    layer, x = EncoderLayer(D, HEADS, norm=nn.RMSNorm, norm_first=norm_first).double(), noise(B, N, D)
     one, two = layer.around_attention.norm, layer.around_feed_forward.norm
     assert isinstance(one, nn.RMSNorm)
     if norm_first:
@@ -143,21 +156,21 @@ def test_with_rms_norm_a_layer_is_its_formula(norm_first):
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_no_layer_of_a_language_model_sees_the_future(attention, norm_first):
     stack = language_model(attention, norm_first=norm_first).decoder
-    report = mha.leaks(stack, shape=(B, N, D), cache=stack.new_cache, is_causal=True)
+    report = leaks(stack, shape=(B, N, D), cache=stack.new_cache, is_causal=True)
     assert not report
     assert set(report.pairs) == {"train", "eval", "cached"}
     assert not any(report.blind.values())
 
 
 def test_the_detector_would_see_an_encoder_used_as_a_language_model():
-    assert mha.leaks(language_model().decoder, shape=(B, N, D))
+    assert leaks(language_model().decoder, shape=(B, N, D))
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_no_decoder_layer_sees_the_future(norm_first):
     torch.manual_seed(0)
-    layer = mha.DecoderLayer(D, HEADS, norm_first=norm_first)
-    report = mha.leaks(layer, shape=(B, N, D), cache=layer.new_cache, memory=noise(B, M, D))
+    layer = DecoderLayer(D, HEADS, norm_first=norm_first)
+    report = leaks(layer, shape=(B, N, D), cache=layer.new_cache, memory=noise(B, M, D))
     assert not report
     assert not any(report.blind.values())
 
@@ -211,7 +224,7 @@ ATTENTIONS = {
     "heads": {"attention": HEADS},
     "rotary": {"attention": rotary, "cross_attention": HEADS, "positions": None},
     "shared": {"attention": shared, "cross_attention": lambda: mha.GroupedAttention(D, HEADS, 1)},
-    "learned": {"attention": HEADS, "positions": lambda: mha.LearnedPositions(20, D)},
+    "learned": {"attention": HEADS, "positions": lambda: LearnedPositions(20, D)},
     "post-norm, root mean square": {"attention": HEADS, "norm_first": False, "norm": nn.RMSNorm},
 }
 
@@ -244,7 +257,7 @@ def test_cached_drawing_is_uncached_drawing_from_the_same_generator(top_k):
 
     def draw(seed, cached=True):
         generator = torch.Generator().manual_seed(seed)
-        return model.generate(text, 10, choose=mha.sampling(generator, top_k=top_k), cached=cached)
+        return model.generate(text, 10, choose=sampling(generator, top_k=top_k), cached=cached)
 
     assert torch.equal(draw(0), draw(0, cached=False))
     assert any(not torch.equal(draw(0), draw(seed)) for seed in range(1, 4))
@@ -267,25 +280,25 @@ def test_the_memory_is_projected_once():
 def test_drawn_words_follow_the_probabilities():
     logits = torch.tensor([0.5, 0.2, 0.2, 0.1]).log().expand(20_000, 4)
     for temperature, expected in ((1.0, [0.5, 0.2, 0.2, 0.1]), (0.5, [25 / 34, 4 / 34, 4 / 34, 1 / 34])):
-        choose = mha.sampling(torch.Generator().manual_seed(0), temperature=temperature)
+        choose = sampling(torch.Generator().manual_seed(0), temperature=temperature)
         shares = choose(logits).bincount(minlength=4) / 20_000
         torch.testing.assert_close(shares, torch.tensor(expected), rtol=0, atol=0.012)
 
 
 def test_top_k_draws_from_k_words_only():
     logits, generator = torch.tensor([[0.1, 3.0, 2.9, 0.2]]).expand(500, 4), torch.Generator().manual_seed(0)
-    assert mha.sampling(generator, top_k=2)(logits).unique().tolist() == [1, 2]
-    assert torch.equal(mha.sampling(generator, top_k=1)(logits), mha.greedy(logits))
+    assert sampling(generator, top_k=2)(logits).unique().tolist() == [1, 2]
+    assert torch.equal(sampling(generator, top_k=1)(logits), greedy(logits))
 
 
 def test_bad_ways_of_drawing_are_refused():
     generator = torch.Generator()
     for temperature in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match=r"temperature = .*positive.*greedy"):
-            mha.sampling(generator, temperature=temperature)
+            sampling(generator, temperature=temperature)
     for top_k in (0, 5):
         with pytest.raises(ValueError, match=rf"top_k = {top_k}.*between 1 and the number of words, 4"):
-            mha.sampling(generator, top_k=top_k)(torch.zeros(1, 4))
+            sampling(generator, top_k=top_k)(torch.zeros(1, 4))
 
 
 def test_a_stopped_sequence_stays_stopped_and_the_loop_ends_when_all_have():
@@ -355,7 +368,7 @@ def test_a_layer_without_a_cache_can_be_plugged_in_but_writes_uncached():
 
 def test_a_single_head_can_be_plugged_in():
     model = language_model(lambda: mha.SelfAttention(D, 4, D), positions=None)
-    assert not mha.leaks(model.decoder, shape=(B, N, D), is_causal=True)
+    assert not leaks(model.decoder, shape=(B, N, D), is_causal=True)
 
 
 def test_every_weight_of_both_models_learns():
@@ -373,7 +386,7 @@ def test_layers_of_a_stack_have_weights_of_their_own():
 
 def test_a_language_model_learns_to_copy_in_few_steps():
     torch.manual_seed(0)
-    model = mha.LanguageModel(6, 32, 4, layers=2)
+    model = LanguageModel(6, 32, 4, layers=2)
     generator = torch.Generator().manual_seed(0)
 
     def loss(model, _step):
@@ -381,7 +394,7 @@ def test_a_language_model_learns_to_copy_in_few_steps():
         text = torch.cat([half, half], 1)
         return nn.functional.cross_entropy(model(text[:, :-1])[:, 3:].flatten(0, 1), text[:, 4:].flatten())
 
-    losses = mha.train(model, loss, 150)
+    losses = train(model, loss, 150)
     assert losses[-1] < 0.05 * losses[0]
     assert model.generate(torch.tensor([[3, 1, 4, 1], [5, 0, 2, 2]]), 4)[:, 4:].tolist() == [[3, 1, 4, 1], [5, 0, 2, 2]]
 
@@ -416,7 +429,7 @@ def test_an_empty_source_is_refused():
 
 
 def test_a_sequence_longer_than_the_positions_is_refused():
-    model = language_model(positions=lambda: mha.LearnedPositions(4, D))
+    model = language_model(positions=lambda: LearnedPositions(4, D))
     with pytest.raises(ValueError, match=r"position 4 .*only 0 to 3"):
         model(words(1, 5))
     with pytest.raises(ValueError, match=r"position 4 .*only 0 to 3"):
@@ -425,7 +438,7 @@ def test_a_sequence_longer_than_the_positions_is_refused():
 
 
 def test_a_cache_of_another_memory_or_too_small_is_refused():
-    layer = mha.DecoderLayer(D, HEADS).double()
+    layer = DecoderLayer(D, HEADS).double()
     with torch.no_grad():
         cache = layer.new_cache(3)
         layer(noise(B, 2, D), noise(B, M, D), cache=cache)
@@ -434,14 +447,14 @@ def test_a_cache_of_another_memory_or_too_small_is_refused():
         with pytest.raises(ValueError, match=r"holds 3 positions.*4 were fed"):
             layer(noise(B, 1, D), noise(B, M, D), cache=cache)
     with pytest.raises(ValueError, match=r"gradients.*no_grad"):
-        mha.MultiHeadAttention(D, HEADS)(torch.randn(1, 2, D), torch.randn(1, 3, D), cache=mha.MemoryCache())
+        mha.MultiHeadAttention(D, HEADS)(torch.randn(1, 2, D), torch.randn(1, 3, D), cache=MemoryCache())
 
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"'tanh'.*gelu.*relu"):
-        mha.FeedForward(4, 8, "tanh")
+        FeedForward(4, 8, "tanh")
     with pytest.raises(ValueError, match=r"at least 1"):
-        mha.LanguageModel(5, 8, 2, layers=0)
+        LanguageModel(5, 8, 2, layers=0)
     with pytest.raises(ValueError, match=r"length = 0"):
         language_model().generate(words(1, 2), 0)
     with pytest.raises(ValueError, match=r"stop = 11 is no word: there are 11"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 
-from mha.check import judge
+from mha.course.exercises.exercise import judge
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "book" / "checkers.md"
@@ -25,14 +25,14 @@ checker and writes this page (`python tools/make_checker_table.py`); a test repe
 means that the reader is told which mistake it looks like.
 
 After the values, each checker compares the gradients of the inputs and tries a second number type, wherever the
-exercise has them. What you have solved yourself shows `mha.check.progress()`.
+exercise has them. What you have solved yourself shows `mha.course.exercises.exercise.progress()`.
 """
 
 
 def chapters():
     """The notebook and the checkers of each chapter that is in the book."""
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        module = importlib.import_module(f"mha.check.ch{path.stem[:2]}")
+        module = importlib.import_module(f"mha.course.exercises.ch{path.stem[:2]}")
         yield path, {name: value for name, value in vars(module).items() if name.startswith("check_")}
 
 

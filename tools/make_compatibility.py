@@ -16,11 +16,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import mha
-from mha import choosing, parallel
+from mha.analysis import Gates
+from mha.course.comparison import candidates
+from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
-NAMES = [name for name in choosing.LAYERS if name != "plain, half the heads"]
+NAMES = [name for name in candidates.LAYERS if name != "plain, half the heads"]
 
 HEAD = """# What goes together
 
@@ -38,7 +40,7 @@ class Trial:
 
     def __init__(self, name):
         torch.manual_seed(0)
-        self.name, self.layer = name, choosing.LAYERS[name].make(WIDTH, HEADS).double().eval()
+        self.name, self.layer = name, candidates.LAYERS[name].make(WIDTH, HEADS).double().eval()
         self.x, self.memory = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
 
     def __call__(self, mask=None, layer=None):
@@ -108,14 +110,14 @@ def spread(t):
     """The heads in processes. Here it is a group of one, which runs all checks and the same code."""
     try:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        same(t(), t(layer=parallel.spread_heads(t.layer)))
+        same(t(), t(layer=tensor_parallel.spread_heads(t.layer)))
     finally:
         dist.destroy_process_group()
 
 
 def gated(t):
     """A gate of zero on every head leaves the bias of the output."""
-    gates = mha.Gates(t.layer, log_a=-20.0)
+    gates = Gates(t.layer, log_a=-20.0)
     with gates.on(t.layer):
         same(t(), t.layer.W_o.bias.expand(2, 5, WIDTH))
 

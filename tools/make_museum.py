@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from mha.museum import EXHIBITS
+from mha.course.faults import EXHIBITS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "book" / "fault_museum.md"

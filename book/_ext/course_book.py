@@ -18,6 +18,8 @@ from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles, put_in_what_is_imported
 from sphinx.util import logging
 
+from mha.functional import attention
+
 logger = logging.getLogger(__name__)
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
@@ -141,7 +143,7 @@ def course_map(folder):
 
 def quiz(match):
     """The questions of one chapter as HTML, for a page that is no notebook."""
-    from mha.quiz import ask
+    from mha.course.quiz import ask
 
     return f"```{{raw}} html\n{ask(match[1])._repr_html_()}\n```"
 
@@ -150,12 +152,14 @@ def cover_view():
     """The two heads of the running example, to look at on the cover."""
     import torch
 
-    from mha import HeadView, core
+    from mha import HeadView
     from mha.reference import EXAMPLE
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
-    q, k = (core.split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
-    view = HeadView(core.attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
+    q, k = (
+        attention.split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k")
+    )
+    view = HeadView(attention.attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
 
 

@@ -6,8 +6,7 @@ needed.
 Taught in: chapter 07.
 """
 
-from mha.interop.hugging_face import from_transformers, to_transformers
-from mha.interop.pretrained import from_pretrained
+from mha.interop.hugging_face import from_pretrained, from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.rotary import relayout, reorder_rows
 from mha.interop.seq_first import SeqFirst

@@ -6,12 +6,15 @@ BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with
 Taught in: chapter 07.
 """
 
+import os
+from importlib import import_module
+
 import torch
 from torch import Tensor, nn
 
-from mha.attention import Heads
 from mha.interop.plan import Plan, biases, build, read, refuse, write
-from mha.relative import RotaryPositions
+from mha.layers.base import Heads
+from mha.layers.positions import RotaryPositions
 
 CHANGE = "Make the module with a configuration without these, and convert again."
 
@@ -118,3 +121,38 @@ def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
 def _turned(conv: nn.Module, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
     """Cut a ``Conv1D``, whose weight is (in, out), into views of weights (out, in) and biases."""
     return list(zip(conv.weight.detach().T.chunk(parts), conv.bias.detach().chunk(parts), strict=True))
+
+
+INSTALL = "pip install 'mha-course[interop]'"
+
+
+def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
+    """Load the attention of one layer of a trained BERT, GPT-2 or Llama.
+
+    ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
+    safetensors are read: loading them runs no code.
+
+    Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over
+        the network; ValueError where it has no such layer, or attention that is not known here.
+    Taught in: chapter 07.
+    """
+    try:
+        auto = import_module("transformers").AutoModel
+    except ImportError as error:
+        raise ImportError(f"trained checkpoints are read by the library transformers: {INSTALL}") from error
+    try:
+        model = auto.from_pretrained(name, use_safetensors=True)
+    except OSError as error:
+        raise OSError(
+            f"the checkpoint {str(name)!r} could not be loaded. transformers says: {str(error).splitlines()[0]} "
+            "Check the name and the connection, or give the folder of a checkpoint in safetensors that you have. "
+            "Without either, every module of transformers with random weights converts just as well: "
+            "mha.interop.from_transformers(module)"
+        ) from error
+    modules = [module for module in model.modules() if type(module).__name__ in PLANS]
+    if not modules:
+        found = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
+        raise ValueError(f"{str(name)!r} has attention of class {found}; known here are {sorted(PLANS)}")
+    if not 0 <= layer < len(modules):
+        raise ValueError(f"layer = {layer}: {str(name)!r} has {len(modules)} layers, numbered 0 to {len(modules) - 1}")
+    return from_transformers(modules[layer])

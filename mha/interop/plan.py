@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from mha.attention import Heads, MultiHeadAttention
-from mha.grouped import GroupedAttention
+from mha.layers.base import Heads
+from mha.layers.grouped import GroupedAttention
+from mha.layers.multi_head import MultiHeadAttention
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,15 @@ Taught in: chapter 07.
 
 from torch import nn
 
-from mha.attention import Heads
 from mha.interop.plan import Plan, biases, build, read, refuse, sizes_of, write
+from mha.layers.base import Heads
 
 NAME = "nn.MultiheadAttention"
+
+
 OPTIONS = {"d_model": "embed_dim", "heads": "num_heads", "kdim": "kdim", "vdim": "vdim"}
+
+
 OPTIONS |= {"bias": "bias", "dropout": "dropout"}
 
 
@@ -17,7 +21,7 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
     """Make our layer from torch's: the same weights, the same numbers.
 
     ``into`` fills a layer that exists instead of making one. Torch's masks say the opposite of ours, True = hide:
-    :func:`mha.masks.from_hidden` converts them.
+    :func:`mha.functional.masks.from_hidden` converts them.
 
     Shapes: the layer is called with (b, n, d_model).
     Raises: ValueError where an option has no counterpart (``add_bias_kv``, ``add_zero_attn``), for a module that is

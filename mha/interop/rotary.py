@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.relative import LAYOUTS, RotaryPositions
+from mha.layers.positions import LAYOUTS, RotaryPositions
 
 
 @torch.no_grad()

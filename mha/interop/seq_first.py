@@ -6,8 +6,8 @@ Taught in: chapter 07.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.attention import Heads
-from mha.masks import from_seq_first
+from mha.functional.masks import from_seq_first
+from mha.layers.base import Heads
 
 
 class SeqFirst(nn.Module):

@@ -5,16 +5,191 @@ Taught in: chapter 07.
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
-from mha.interop.cases import Case, torch_cases
-from mha.interop.cases_transformers import transformers_cases
+from mha.functional.masks import causal_mask, combine, padding_mask, to_additive
+from mha.interop.hugging_face import from_transformers, to_transformers
+from mha.interop.pytorch import from_torch, to_torch
+from mha.interop.rotary import relayout
+from mha.interop.seq_first import SeqFirst
+
+B, N, J, D, HEADS = 3, 5, 7, 24, 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table before it is measured: what it is called, and what to do."""
+
+    library: str
+    name: str
+    options: str
+    make: Callable[[], nn.Module]
+    read: Callable[[nn.Module], nn.Module]
+    write: Callable[[nn.Module, nn.Module], nn.Module]
+    ours: Callable[[nn.Module], Tensor]
+    theirs: Callable[[nn.Module], Tensor]
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    """Random numbers, the same ones at every call."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+X, MEMORY = noise(B, N, D), noise(B, J, D, seed=1)
+
+
+def torch_cases() -> Iterator[Case]:
+    """List the cases of ``nn.MultiheadAttention``."""
+    x, memory, other, padding = X, MEMORY, noise(B, J, 10, seed=2), padding_mask([2, 5, 4], N)
+
+    def case(options: str, inputs: tuple, mask: Tensor | None = None, hide: dict | None = None, **made) -> Case:
+        make = partial(nn.MultiheadAttention, D, HEADS, batch_first=True, **made)
+        keys = inputs if len(inputs) == 3 else (inputs[0], inputs[-1], inputs[-1])
+        return Case(
+            "torch", "nn.MultiheadAttention", options, make, from_torch, lambda layer, _: to_torch(layer),
+            lambda layer: layer(*inputs, mask=mask), lambda module: module(*keys, **(hide or {}))[0],
+        )  # fmt: skip
+
+    causal = {"attn_mask": ~causal_mask(N)}
+    yield case("packed", (x,))
+    yield case("packed, no bias, causal", (x,), causal_mask(N), causal, bias=False)
+    padded = {"key_padding_mask": ~padding[:, 0, 0]}
+    yield case("packed, padding", (x,), padding, padded)
+    yield case("packed, padding and causal", (x,), combine(padding, causal_mask(N)), padded | causal)
+    yield case("packed, cross-attention", (x, memory))
+    yield case("separate: kdim 10, vdim 24, cross-attention", (x, other, memory), kdim=10)
+    yield case("separate: kdim 10, vdim 10, no bias", (x, other), kdim=10, vdim=10, bias=False)
+    yield seq_first_case()
+
+
+def seq_first_case() -> Case:
+    """Return the case of a sequence-first module behind :class:`SeqFirst`, with a mask (query, key, batch)."""
+    x, memory, mask = noise(N, B, D), noise(J, B, D, seed=1), noise(N, J, B, seed=3) > -0.5
+
+    def read(module: nn.Module) -> nn.Module:
+        module.batch_first = True
+        wrapped = SeqFirst(from_torch(module))
+        module.batch_first = False
+        return wrapped
+
+    def write(wrapped: nn.Module, _module: nn.Module) -> nn.Module:
+        module = to_torch(wrapped.layer)
+        module.batch_first = False
+        return module
+
+    hidden = ~mask.permute(2, 0, 1).repeat_interleave(HEADS, 0)
+    return Case(
+        "torch", "nn.MultiheadAttention", "sequence first, mask (query, key, batch)",
+        partial(nn.MultiheadAttention, D, HEADS), read, write,
+        lambda wrapped: wrapped(x, memory, mask=mask), lambda module: module(x, memory, memory, attn_mask=hidden)[0],
+    )  # fmt: skip
+
+
+def transformers_cases() -> Iterator[Case]:
+    """List the cases of the library ``transformers``."""
+    yield from bert_cases()
+    yield from gpt2_cases()
+    yield from llama_cases()
+
+
+def bert_cases() -> Iterator[Case]:
+    """List the cases of ``BertAttention``, compared where its output map ends."""
+    padding = padding_mask([2, 5, 4], N)
+    bert = import_module("transformers.models.bert.modeling_bert")
+    config = import_module("transformers").BertConfig(
+        hidden_size=D, num_attention_heads=HEADS, attention_probs_dropout_prob=0.0, is_decoder=True,
+        attn_implementation="eager",
+    )  # fmt: skip
+
+    def case(options: str, mask: Tensor | None = None, cross: bool = False) -> Case:
+        make = partial(bert.BertAttention, config, layer_idx=0, **({"is_cross_attention": True} if cross else {}))
+        how = {"encoder_hidden_states": MEMORY} if cross else {"attention_mask": _added(mask)}
+        return _case(
+            "BertAttention", options, make,
+            lambda layer: layer(X, MEMORY if cross else None, mask=mask), lambda module: _before_norm(module, **how),
+        )  # fmt: skip
+
+    yield case("self-attention")
+    yield case("padding", padding)
+    yield case("padding and causal", combine(padding, causal_mask(N)))
+    yield case("cross-attention", cross=True)
+
+
+def gpt2_cases() -> Iterator[Case]:
+    """List the cases of ``GPT2Attention``, whose three matrices are packed and transposed."""
+    padding = padding_mask([2, 5, 4], N)
+    gpt2 = import_module("transformers.models.gpt2.modeling_gpt2")
+    config = import_module("transformers").GPT2Config(
+        n_embd=D, n_head=HEADS, attn_pdrop=0.0, attn_implementation="eager"
+    )
+
+    def case(options: str, mask: Tensor | None, cross: bool = False) -> Case:
+        make = partial(gpt2.GPT2Attention, config, is_cross_attention=cross, layer_idx=0)
+        how = {"encoder_hidden_states": MEMORY} if cross else {"attention_mask": _added(mask)}
+        return _case(
+            "GPT2Attention", options, make,
+            lambda layer: layer(X, MEMORY if cross else None, mask=mask), lambda module: module(X, **how)[0],
+        )  # fmt: skip
+
+    yield case("Conv1D packed, causal", causal_mask(N))
+    yield case("Conv1D packed, padding and causal", combine(padding, causal_mask(N)))
+    yield case("Conv1D, cross-attention", None, cross=True)
+
+
+def llama_cases() -> Iterator[Case]:
+    """List the cases of ``LlamaAttention``: shared key heads, rotary positions."""
+    padding = padding_mask([2, 5, 4], N)
+    llama = import_module("transformers.models.llama.modeling_llama")
+    make_config = import_module("transformers").LlamaConfig
+
+    def case(options: str, mask: Tensor | None = None, layout: str = "half", **made) -> Case:
+        config = make_config(hidden_size=D, num_attention_heads=HEADS, attn_implementation="sdpa", **made)
+        mask = combine(mask, causal_mask(N))
+        how = {"position_embeddings": llama.LlamaRotaryEmbedding(config)(X, torch.arange(N)[None])}
+        return _case(
+            "LlamaAttention", options, partial(llama.LlamaAttention, config, layer_idx=0),
+            lambda layer: layer(X, mask=mask), lambda module: module(X, attention_mask=_added(mask), **how)[0], layout,
+        )  # fmt: skip
+
+    yield case("rotary, causal")
+    yield case("rotary, 3 key heads, padding and causal", padding, num_key_value_heads=3)
+    rope = {"rope_type": "default", "rope_theta": 5e5}
+    yield case("rotary, 1 key head, base 500000", num_key_value_heads=1, rope_parameters=rope)
+    yield case("rotary, 2 key heads, biases, head width 8", num_key_value_heads=2, attention_bias=True, head_dim=8)
+    yield case("rotary, 2 key heads, rows interleaved", layout="interleaved", num_key_value_heads=2)
+
+
+def _case(name: str, options: str, make: Callable, ours: Callable, theirs: Callable, layout: str | None = None) -> Case:
+    """Fill in how ``transformers`` is read and written; with a ``layout`` our rows are kept in that order."""
+
+    def read(module: nn.Module) -> nn.Module:
+        return from_transformers(module) if layout is None else relayout(from_transformers(module), layout)
+
+    def write(layer: nn.Module, module: nn.Module) -> nn.Module:
+        return to_transformers(layer if layout is None else relayout(copy.deepcopy(layer), "half"), module)
+
+    return Case("transformers", name, options, make, read, write, ours, theirs)
+
+
+def _added(mask: Tensor | None) -> Tensor | None:
+    """Write a mask as numbers to add, with all its axes, as ``transformers`` wants it."""
+    return None if mask is None else to_additive(mask, torch.float64).expand(B, 1, N, N)
+
+
+def _before_norm(module: nn.Module, **how) -> Tensor:
+    """Return what BERT's attention says before dropout, the sum with its input and the norm."""
+    seen = []
+    hook = module.output.dense.register_forward_hook(lambda _m, _i, output: seen.append(output))
+    module(X, **how)
+    hook.remove()
+    return seen[0]
 
 
 @dataclass(frozen=True)

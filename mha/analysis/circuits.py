@@ -1,0 +1,56 @@
+"""The two products that say what a head can do: which words it compares as alike, and what it writes.
+
+Taught in: chapters 06 and 09.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mha.layers.base import Heads
+
+
+@torch.no_grad()
+def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
+    """Fold the query and key projections of each head into one matrix: score = x_i · M · x_j.
+
+    Biases, and positions inside the layer, are not part of it.
+
+    Source: Elhage et al. 2021, section "Attention heads as information movement".
+    Taught in: chapter 09.
+    """
+    q, k = _cut(layer.W_q.weight, layer), _cut(layer.W_k.weight, layer)
+    return q.mT @ k / math.sqrt(layer.d_head)
+
+
+@torch.no_grad()
+def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
+    """Fold the value projection of each head and its part of the output projection: written = M · x_j.
+
+    Biases are not part of it.
+
+    Source: Elhage et al. 2021, section "Attention heads as information movement".
+    Taught in: chapter 09.
+    """
+    out = layer.W_o.weight.unflatten(1, (layer.heads, layer.d_head)).transpose(0, 1)
+    return out @ _cut(layer.W_v.weight, layer)
+
+
+def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
+    """Say whether a head writes what it reads: sum of eigenvalues over sum of their sizes, from −1 to 1.
+
+    Near 1 what is written points to where what was read pointed, near 0 a random map. A circuit of zeros gives 0.
+
+    Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
+    Taught in: chapter 09.
+    """
+    values = torch.linalg.eigvals(circuits)
+    return values.sum(-1).real / values.abs().sum(-1).clamp_min(torch.finfo(circuits.dtype).tiny)
+
+
+def _cut(weight: Tensor, layer: Heads) -> Tensor:
+    """Cut a projection into heads (h, d, m); shared heads stand once for every query head that uses them."""
+    cut = weight.unflatten(0, (-1, layer.d_head))
+    return cut.repeat_interleave(layer.heads // len(cut), 0)

@@ -1,0 +1,112 @@
+"""Gates that learn which heads are needed: each is 0, 1 or between, and an open gate costs something.
+
+Taught in: chapter 10.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mha.layers.base import attention_layers
+from mha.layers.hooks import edit
+
+SMALLEST = 1e-6  # the noise stays this far from 0 and 1, where its logarithm would be infinite
+
+
+class HardConcrete(nn.Module):
+    """A random gate for each head that is exactly 0 or 1 most of the time, and yet has a gradient.
+
+    In training s = sigmoid((log u − log(1 − u) + log a) / β) with u uniform in (0, 1), stretched from (0, 1) to
+    (low, high) and cut to [0, 1]; one draw a call. In evaluation s = sigmoid(log a), with no noise and no β.
+
+    Plain when: ``log_a`` is large: every gate is 1.
+    Costs: one weight a head.
+    Shapes: gates (h,).
+    Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
+    Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
+    Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`.
+    Taught in: chapter 10.
+    """
+
+    def __init__(self, heads: int, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1):
+        """Make the gates, almost always open at first."""
+        super().__init__()
+        if not (low < 0 and high > 1 and beta > 0):
+            raise ValueError(f"low = {low}, high = {high}, beta = {beta}: they must be below 0, above 1, above 0")
+        self.log_a = nn.Parameter(torch.full((heads,), float(log_a)))
+        self.beta, self.low, self.high = beta, low, high
+
+    def forward(self) -> Float[Tensor, "h"]:
+        """Draw gates in training, give their usual values in evaluation."""
+        odds = self.log_a
+        if self.training:
+            u = torch.empty_like(odds).uniform_(SMALLEST, 1 - SMALLEST)
+            odds = (u.log() - (-u).log1p() + odds) / self.beta
+        return (odds.sigmoid() * (self.high - self.low) + self.low).clamp(0, 1)
+
+    def open_probability(self) -> Float[Tensor, "h"]:
+        """Say how likely each gate is not 0: sigmoid(log a − β · log(−low / high))."""
+        return (self.log_a - self.beta * math.log(-self.low / self.high)).sigmoid()
+
+    def full_probability(self) -> Float[Tensor, "h"]:
+        """Say how likely each gate is 1: sigmoid(log a − β · log((1 − low) / (high − 1)))."""
+        return (self.log_a - self.beta * math.log((1 - self.low) / (self.high - 1))).sigmoid()
+
+    def penalty(self) -> Float[Tensor, ""]:
+        """Count the gates that are expected to be open."""
+        return self.open_probability().sum()
+
+    def decided(self) -> Float[Tensor, "h"]:
+        """Give each gate 0 or 1, whichever is more likely of the two."""
+        return (self.full_probability() > 1 - self.open_probability()).to(self.log_a)
+
+
+class Gates(nn.Module):
+    """Gates on the heads of all attention layers of a model.
+
+    Train them together with the model: ``with gates.on(model): loss = … + strength * gates.penalty()``. They multiply
+    what a head has read, before ``W_o``.
+
+    Costs: one weight for each head of the model.
+    Raises: ValueError where the model has no layer with heads.
+    Source: Voita et al. 2019, section 6.
+    Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.
+    Taught in: chapter 10.
+    """
+
+    def __init__(self, model: nn.Module, **settings: float) -> None:
+        """Make gates for each layer of the model, which stays as it is; keywords are those of HardConcrete."""
+        super().__init__()
+        layers = attention_layers(model)
+        self.paths = list(layers)
+        self.each = nn.ModuleList(HardConcrete(layer.heads, **settings) for layer in layers.values())
+        self.to(next(model.parameters()))
+
+    @contextmanager
+    def on(self, model: nn.Module, *, decided: bool = False) -> Iterator[None]:
+        """Put the gates on a model; ``decided`` takes only 0 and 1."""
+        with ExitStack() as stack:
+            for path, gate in zip(self.paths, self.each, strict=True):
+                draw = gate.decided if decided else gate
+                closing = edit(model.get_submodule(path), heads=lambda z, draw=draw: z * draw()[:, None, None])
+                stack.enter_context(closing)
+            yield
+
+    def penalty(self) -> Float[Tensor, ""]:
+        """Count the heads of the model that are expected to stay."""
+        return torch.stack([gate.penalty() for gate in self.each]).sum()
+
+    def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
+        """List the heads that stay, by layer, for :func:`mha.analysis.pruning.pruned`, which wants ``at_least`` 1 in each.
+
+        Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
+        """
+        kept = {}
+        for path, gate in zip(self.paths, self.each, strict=True):
+            count = max(at_least, int(gate.decided().sum()))
+            kept[path] = sorted(gate.log_a.argsort(descending=True, stable=True)[:count].tolist())
+        return kept

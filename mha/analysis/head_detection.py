@@ -1,0 +1,176 @@
+"""What a head does: how widely it looks, how far, and whether it finds the keys that a rule calls right.
+
+A rule is a boolean tensor of *targets*, True where a query would find its right key; :mod:`mha.analysis.patterns` makes them,
+:func:`found` says how often a head agrees. A number means little alone: compare it with those of :mod:`mha.analysis.head_detection`.
+
+Taught in: chapter 09.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.analysis.patterns import offset
+
+
+class Found(NamedTuple):
+    """How well each head finds its targets: ``weight`` and ``argmax`` (h,), over ``queries`` that have any.
+
+    ``weight`` is the mean weight on the targets, ``argmax`` the share of queries whose largest weight is on one.
+
+    Taught in: chapter 09.
+    """
+
+    weight: Tensor
+    argmax: Tensor
+    queries: int
+
+
+def found(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."]) -> Found:
+    """Say how often each head looks at the right key; queries without one, or that look at nothing, do not count.
+
+    Of several equally large weights the share that is right counts, so that a uniform head gets what chance gives.
+
+    Shapes: weights (b, h, i, j), targets (i, j) or (b, i, j).
+    Raises: ValueError for targets of another shape, or none at all.
+    Taught in: chapter 09.
+    """
+    b, _, i, j = weights.shape
+    if targets.dtype != torch.bool or targets.shape not in ((i, j), (b, i, j)):
+        raise ValueError(
+            f"targets are {targets.dtype} {tuple(targets.shape)}, but must be boolean, of shape {(i, j)} or {(b, i, j)}"
+        )
+    targets = targets.expand(b, i, j)[:, None]
+    counts = (targets.any(-1) & (weights != 0).any(-1)).to(weights)
+    if not counts.any():
+        raise ValueError("no query has a target: the rule does not apply to these words")
+    largest = (weights == weights.amax(-1, keepdim=True)).to(weights)
+    agrees = (largest * targets).sum(-1) / largest.sum(-1)
+    each = counts.sum((0, 2)).clamp_min(1)
+    means = ((share * counts).sum((0, 2)) / each for share in ((weights * targets).sum(-1), agrees))
+    return Found(*means, int(targets.any(-1).sum()))
+
+
+def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
+    """Say how widely each head looks: 0 at one key, log n evenly at n keys; in nats, mean over queries.
+
+    Queries that look at nothing do not count.
+
+    Source: Clark et al. 2019, section 3.3.
+    Differs from the released code: nothing is added to the weights before the logarithm.
+    Taught in: chapter 09.
+    """
+    return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
+
+
+def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
+    """Say how far each head looks: the weighted mean of |i − j|, mean over queries; uniform: (n² − 1) / 3n.
+
+    With fewer queries than keys the last query stands at the last key.
+
+    Taught in: chapter 09.
+    """
+    i, j = weights.shape[-2:]
+    apart = (torch.arange(i)[:, None] + (j - i) - torch.arange(j)).abs().to(weights)
+    return _mean((weights * apart).sum(-1), weights)
+
+
+def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
+    """Take the mean over batch and queries, leaving out queries that look at nothing."""
+    looks = (weights != 0).any(-1).to(numbers)
+    return (numbers * looks).sum((0, 2)) / looks.sum((0, 2)).clamp_min(1)
+
+
+def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
+    """Look evenly at all keys that have any weight. Taught in: chapter 09."""
+    visible = (weights != 0).to(weights)
+    return visible / visible.sum(-1, keepdim=True).clamp_min(1)
+
+
+def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
+    """Keep the weights of each query but deal them out anew, among the keys that have any weight.
+
+    Taught in: chapter 09.
+    """
+    visible = weights != 0
+    draw = torch.rand(weights.shape, generator=generator, dtype=torch.float64).masked_fill(~visible, 2)
+    ranks = torch.where(visible, visible.cumsum(-1) - 1, visible.sum(-1, keepdim=True) + (~visible).cumsum(-1) - 1)
+    packed = torch.zeros_like(weights).scatter(-1, ranks, weights)  # the visible weights first, in their order
+    return torch.zeros_like(weights).scatter(-1, draw.argsort(-1), packed)
+
+
+def untrained(model: nn.Module, *, seed: int) -> nn.Module:
+    """Copy a model and give every weight a new initial value, drawn from ``seed``; the model itself stays.
+
+    Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
+    Taught in: chapter 09.
+    """
+    fresh = copy.deepcopy(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for path, module in fresh.named_modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+            elif list(module.parameters(recurse=False)):
+                raise ValueError(f"{path or 'the model'} ({type(module).__name__}) has no reset_parameters: build anew")
+    return fresh
+
+
+def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | None = None) -> tuple[int, float]:
+    """Find the fixed number of steps that meets most targets, and the share of queries for which it does.
+
+    Shapes: targets (i, j) or (b, i, j); ``visible`` the same, True where a query can look (everywhere unless given).
+    Raises: ValueError where no query has a target.
+    Source: the baseline of Voita et al. 2019, section 5.2.2.
+    Taught in: chapter 09.
+    """
+    i, j = targets.shape[-2:]
+    targets = targets if visible is None else targets & visible
+    queries = int(targets.any(-1).sum())
+    if not queries:
+        raise ValueError("no query has a target: the rule does not apply to these words")
+    hits = {steps: int((targets & offset(i, steps, keys=j)).sum()) for steps in range(1 - j, i)}
+    steps = max(hits, key=lambda s: (hits[s], -abs(s)))
+    return steps, hits[steps] / queries
+
+
+def null(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[Tensor, "..."]) -> float:
+    """Say what a trained head must beat: the best untrained head or the best fixed offset, whichever is larger.
+
+    ``untrained_weights`` are the weights of each layer of an untrained copy on the same words.
+
+    Taught in: chapter 09.
+    """
+    heads = [float(found(weights, targets).argmax.max()) for weights in untrained_weights]
+    return max([best_offset(targets)[1], *heads])
+
+
+POSITIONAL = 0.9  # the largest weight on one neighbor in at least 90 % of the cases
+
+
+BETTER = 0.1  # a head follows a rule of syntax where it beats the best fixed offset by ten points
+
+
+def classify(
+    weights: Float[Tensor, "b h i j"], rules: Mapping[str, Bool[Tensor, "..."]] | None = None
+) -> list[list[str]]:
+    """Name what each head does, by the published rules; a head may get several names or none.
+
+    "previous" or "next": the largest weight is on this neighbor in at least 90 % of the cases. A rule of your own,
+    such as {"bracket": targets}, names a head whose argmax beats the best fixed offset by ten points.
+
+    Shapes: weights (b, h, i, j), rules (i, j) or (b, i, j); one list of names for each of the h heads.
+    Source: Voita et al. 2019, sections 5.2.1 and 5.2.2.
+    Differs from the paper: its ten percent can be read as points, as here, or as a ratio.
+    Taught in: chapter 09.
+    """
+    i, j = weights.shape[-2:]
+    neighbors = {"previous": offset(i, -1, keys=j), "next": offset(i, 1, keys=j)}
+    bars = {name: (found(weights, t).argmax, POSITIONAL) for name, t in neighbors.items() if t.any()}
+    for name, targets in (rules or {}).items():
+        bars[name] = found(weights, targets).argmax, best_offset(targets)[1] + BETTER
+    return [[name for name, (share, bar) in bars.items() if share[h] >= bar] for h in range(weights.shape[1])]

@@ -1,0 +1,69 @@
+"""How much each head matters, guessed from the slope of the loss.
+
+Taught in: chapter 10.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mha.layers.base import Heads, attention_layers
+from mha.layers.hooks import edit
+
+
+def head_importance(
+    model: nn.Module,
+    losses: Callable[[nn.Module, Any], Float[Tensor, "b"]],
+    batches: Iterable[Any],
+    *,
+    normalize: bool = True,
+) -> dict[str, Float[Tensor, "h"]]:
+    """Guess how much each head matters: how fast the loss changes when the head is turned down a little.
+
+    For each example the slope of its loss at a gate ξ = 1 on the head, without its sign, then the mean over examples.
+    ``normalize`` divides by the L2 norm of the layer. Dropout is off meanwhile.
+
+    Shapes: ``losses(model, batch)`` gives one loss for each example (b,); (h,) comes out for each layer, by its path.
+    Raises: ValueError where the losses are not one for each example, or there is no batch.
+    Source: Michel et al. 2019, section 4.1.
+    Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
+    Taught in: chapter 10.
+    """
+    layers, training = attention_layers(model), model.training
+    totals, examples = dict.fromkeys(layers, 0.0), 0
+    try:
+        model.eval()
+        for batch in batches:
+            slopes = _slopes(model, layers, losses, batch)
+            totals = {path: totals[path] + slope.abs().sum(0) for path, slope in slopes.items()}
+            examples += len(next(iter(slopes.values())))
+    finally:
+        model.train(training)
+    if not examples:
+        raise ValueError("there is no batch: importance is a mean over examples")
+    means = {path: total / examples for path, total in totals.items()}
+    return {path: mean / mean.norm().clamp_min(1e-30) if normalize else mean for path, mean in means.items()}
+
+
+def _slopes(model: nn.Module, layers: Mapping[str, Heads], losses: Callable, batch: Any) -> dict[str, Tensor]:
+    """Find the slope of each example's loss at the gate of each head: (b, h) by layer."""
+    gates: dict[str, Tensor] = {}
+
+    def gated(path: str, z: Tensor) -> Tensor:
+        if path not in gates:
+            gates[path] = torch.ones_like(z[:, :, :1, :1]).requires_grad_()
+        return z * gates[path]
+
+    with ExitStack() as stack, torch.enable_grad():
+        for path, layer in layers.items():
+            stack.enter_context(edit(layer, heads=lambda z, path=path: gated(path, z)))
+        loss = losses(model, batch)
+        sizes = {len(gate) for gate in gates.values()}
+        if loss.ndim != 1 or {len(loss)} != sizes:
+            raise ValueError(f"losses have shape {tuple(loss.shape)}: give one for each of {sorted(sizes)} examples")
+        slopes = torch.autograd.grad(loss.sum(), list(gates.values()), materialize_grads=True)
+    return {path: slope[:, :, 0, 0] for path, slope in zip(gates, slopes, strict=True)}

@@ -1,0 +1,69 @@
+"""A model without some of its heads.
+
+Taught in: chapter 10.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from mha.layers.base import Heads, attention_layers
+from mha.layers.hooks import edit
+
+
+def strongest(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
+    """Choose the ``count`` heads with the highest scores of the whole model, and ``at_least`` so many in each layer.
+
+    Raises: ValueError where the model has fewer heads, or the layers need more.
+    Taught in: chapter 10.
+    """
+    sizes = [len(score) for score in scores.values()]
+    needed = sum(min(at_least, size) for size in sizes)
+    if not needed <= count <= sum(sizes):
+        raise ValueError(f"count = {count}: with at least {at_least} in each layer take {needed} to {sum(sizes)} heads")
+    order = {path: score.argsort(descending=True, stable=True).tolist() for path, score in scores.items()}
+    chosen = {(path, h) for path, heads in order.items() for h in heads[:at_least]}
+    rest = [(float(scores[path][h]), path, h) for path in order for h in order[path] if (path, h) not in chosen]
+    rest.sort(key=lambda one: -one[0])
+    chosen |= {(path, h) for _, path, h in rest[: count - len(chosen)]}
+    return {path: sorted(h for p, h in chosen if p == path) for path in scores}
+
+
+def pruned(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
+    """Copy a model with only some heads: the others are cut out of its weights, which makes it smaller and faster.
+
+    ``keep`` has the heads that stay, by the path of their layer; layers that it does not name keep all.
+
+    Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take`.
+    Taught in: chapter 10.
+    """
+    _known(model, keep)
+    model = copy.deepcopy(model)
+    for path, heads in keep.items():
+        smaller = model.get_submodule(path).take(heads)
+        if not path:
+            return smaller
+        model.set_submodule(path, smaller)
+    return model
+
+
+@contextmanager
+def only(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
+    """Silence all other heads for a while: what they read becomes zero, nothing is cut. Taught in: chapter 10."""
+    layers = _known(model, keep)
+    with ExitStack() as stack:
+        for path, heads in keep.items():
+            gate = torch.zeros(layers[path].heads, 1, 1)
+            gate[list(heads)] = 1
+            stack.enter_context(edit(layers[path], heads=lambda z, gate=gate: z * gate.to(z)))
+        yield
+
+
+def _known(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> dict[str, Heads]:
+    layers = attention_layers(model)
+    if not set(keep) <= set(layers):
+        raise ValueError(f"no layer {sorted(set(keep) - set(layers))}: the layers with heads are {list(layers)}")
+    return layers

@@ -1,0 +1,1 @@
+"""The comparison of all layers in the last chapter."""

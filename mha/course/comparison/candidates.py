@@ -1,0 +1,106 @@
+"""All layers of the course in the same small models on the same tasks: ``quality(task, layer, seed)``.
+
+Taught in: chapter 21.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import mha
+from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
+from mha.layers.routers import balance_loss
+from mha.models.blocks import Stack
+
+TASKS: dict[str, type[Contest]] = {"digits": Digits, "recall": Recall, "English": English, "dates": Dates}
+
+
+BETA = 0.01  # how much the balance loss of routed heads counts
+
+
+NO_SOURCE = "it reads a source and averages its own words: only a decoder with a source has both"
+
+
+NOT_ALWAYS_FORWARD = "it steps from left to right and sees earlier steps only"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compose heads: ``make(d_model, heads)`` makes the layer; ``refuses`` says on which tasks not, and why.
+
+    Taught in: chapter 21.
+    """
+
+    make: Callable[[int, int], nn.Module]
+    refuses: dict[str, str] = field(default_factory=dict)
+
+
+def _plain(d_model: int, heads: int) -> nn.Module:
+    return mha.MultiHeadAttention(d_model, heads)
+
+
+LAYERS = {
+    "plain": Candidate(_plain),
+    "plain, half the heads": Candidate(lambda d, h: _plain(d, h // 2)),
+    "grouped": Candidate(lambda d, h: mha.GroupedAttention(d, h, h // 2)),
+    "collaborative": Candidate(lambda d, h: mha.CollaborativeAttention(d, h, d // 2)),
+    "overlapping": Candidate(lambda d, h: mha.OverlappingAttention(d, h, d // h // 4)),
+    "routed": Candidate(lambda d, h: mha.RoutedAttention(d, h, h // 4, h // 2)),
+    "talking": Candidate(lambda d, h: mha.TalkingAttention(d, h)),
+    "composable": Candidate(lambda d, h: mha.ComposableAttention(d, h)),
+    "sparse": Candidate(lambda d, h: mha.SparseAttention(d, h)),
+    "merged": Candidate(
+        lambda d, h: mha.MergedAttention(d, h), dict.fromkeys(("digits", "recall", "English"), NO_SOURCE)
+    ),
+    "feedback": Candidate(
+        lambda d, h: mha.FeedbackAttention(d, h, steps=32), dict.fromkeys(("digits", "dates"), NOT_ALWAYS_FORWARD)
+    ),
+}
+
+
+def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
+    """Make a stack of layers around one way to compose heads; ``sources`` where each has a source to read.
+
+    Taught in: chapter 21.
+    """
+    make = partial(LAYERS[layer].make, WIDTH, HEADS)
+    if layer == "feedback":
+        return mha.FeedbackStack(mha.FeedbackLayer(WIDTH, make) for _ in range(count))
+    if layer == "merged":
+        kind, make = (mha.MergedDecoderLayer, make) if sources else (mha.EncoderLayer, HEADS)
+    else:
+        kind = mha.DecoderLayer if sources else mha.EncoderLayer
+    return Stack(kind(WIDTH, make) for _ in range(count))
+
+
+def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
+    """Draw the data of a task and make a new model for it, all from one seed. Taught in: chapter 21."""
+    if task not in TASKS or layer not in LAYERS:
+        raise ValueError(f"task = {task!r}, layer = {layer!r}: one of {list(TASKS)}, and one of {list(LAYERS)}")
+    if task in LAYERS[layer].refuses:
+        raise ValueError(f"{layer} cannot do {task}: {LAYERS[layer].refuses[task]}")
+    torch.manual_seed(seed)
+    contest = TASKS[task](seed)
+    return contest, contest.model(partial(stack, layer))
+
+
+def balanced(contest: Contest, model: nn.Module) -> Tensor:
+    """Add the balance loss of all routers to the loss of the task. Taught in: chapter 21."""
+    with mha.watch(model, "probabilities", "gates", detach=False) as seen:
+        loss = contest.loss(model)
+    both = zip(seen.all("probabilities"), seen.all("gates"), strict=True)
+    return loss + BETA * sum(balance_loss(*pair) for pair in both)
+
+
+def quality(task: str, layer: str, seed: int = 0) -> float:
+    """Train one model and judge it; routed heads add their balance loss, as their paper does.
+
+    Raises: ValueError for a task that the layer cannot do.
+    Taught in: chapter 21.
+    """
+    contest, model = built(task, layer, seed)
+    loss = partial(balanced, contest) if layer == "routed" else contest.loss
+    return learn(contest, model, loss)

@@ -1,0 +1,194 @@
+"""Checkers of chapter 13: who owns which head, the term of one process, the time on paper, reads that are joined."""
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.functional.attention import attend, merge_heads, split_heads
+
+
+def _random(*shape: int, seed: int = 13) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _block(rank: int, size: int) -> list[int]:
+    return list(range(rank * size, (rank + 1) * size))
+
+
+def _share(rank: int, processes: int, heads: int, kv_heads: int) -> list[list[int]]:
+    return [_block(rank, heads // processes), _block(rank, kv_heads // processes)]
+
+
+check_share = Exercise(
+    name="who owns which head",
+    solution=_share,
+    cases=lambda: [(1, 2, 4, 2), (2, 4, 32, 8), (0, 1, 6, 3), (7, 8, 64, 8), (1, 3, 12, 12)],
+    mistakes={
+        "the heads are dealt out like cards: a process then owns queries without their keys": lambda r, p, h, g: [
+            list(range(r, h, p)),
+            list(range(r, g, p)),
+        ],
+        "the query heads are a block, but the key heads are dealt out": lambda r, p, h, g: [
+            _block(r, h // p),
+            list(range(r, g, p)),
+        ],
+        "key heads got the numbers of the query heads: several of these share one": lambda r, p, h, g: (
+            [_block(r, h // p)] * 2
+        ),
+        "every process got all key heads: then the cache does not shrink": lambda r, p, h, g: [
+            _block(r, h // p),
+            _block(0, g),
+        ],
+        "every process got the first block: where does `rank` come in?": lambda r, p, h, g: _share(0, p, h, g),
+        "this is the next process's block: ranks begin at 0": lambda r, p, h, g: _share(r + 1, p, h, g),
+        "the last head of each block is missing: `range` stops before its end": lambda r, p, h, g: [
+            block[:-1] for block in _share(r, p, h, g)
+        ],
+        "keys first: the query heads come first": lambda r, p, h, g: _share(r, p, h, g)[::-1],
+    },
+    next_step="Next: the term of one process.",
+)
+
+
+def _layers() -> list[tuple]:
+    """Words and four matrices; heads; rank; processes."""
+    sizes = [(3, 8, 4, 1, 2), (5, 12, 6, 1, 3), (4, 16, 4, 0, 2), (2, 8, 4, 3, 4)]
+    return [(_random(n, m), *(_random(m, m, seed=s) for s in range(4)), h, r, p) for n, m, h, r, p in sizes]
+
+
+def _part(
+    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, heads: int, rank: int, processes: int, **how
+) -> Tensor:
+    """Return the term of one process, with places for the usual mistakes."""
+    width = len(w_o) // processes
+    mine = how.get("mine", slice(rank * width, (rank + 1) * width))
+    count = how.get("count", heads // processes)
+    q, k, v = (split_heads((x @ w[:, mine])[None], count) for w in (w_q, w_k, w_v))
+    return merge_heads(attend(q, k, v, scale=how.get("scale")))[0] @ w_o[how.get("rows", mine)]
+
+
+def _rows_for_columns(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, *rest: int) -> Tensor:
+    return _part(x, w_q.T, w_k.T, w_v.T, w_o, *rest)
+
+
+def _columns_of_w_o(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, *rest: int) -> Tensor:
+    return _part(x, w_q, w_k, w_v, w_o.T, *rest)
+
+
+def _uncut(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, heads: int, *rest: int) -> Tensor:
+    return _part(x, w_q, w_k, w_v, w_o, heads, 0, 1)
+
+
+check_part = Exercise(
+    name="the term of one process",
+    solution=_part,
+    cases=_layers,
+    mistakes={
+        "this is the whole output, not the term of one process": _uncut,
+        "rows of w_q, w_k, w_v were taken: a head owns columns": _rows_for_columns,
+        "columns of w_o were taken: a head owns rows": _columns_of_w_o,
+        "the channels were cut into all `heads`: here are only `heads / processes`, each as wide as before": (
+            lambda *a: _part(*a, count=next(n for n in range(a[5], 0, -1) if len(a[4]) // a[7] % n == 0))
+        ),
+        "all channels of this process became one wide head": lambda *a: _part(*a, count=1),
+        "divided by the root of the model's width, not of the head's": lambda *a: _part(*a, scale=len(a[4]) ** -0.5),
+        "the scale is forgotten": lambda *a: _part(*a, scale=1.0),
+        "the channels were dealt out like cards: a head owns neighbors": (
+            lambda *a: _part(*a, mine=slice(a[6], None, a[7]))
+        ),
+        "every process took the first channels: where does `rank` come in?": lambda *a: _part(*a[:6], 0, a[7]),
+        "the term was divided by the number of processes: it is a sum, no mean": lambda *a: _part(*a) / a[7],
+        "w_o lost its cut: these are the first rows for every process": (
+            lambda *a: _part(*a, rows=slice(0, len(a[4]) // a[7]))
+        ),
+    },
+    next_step="Next: is a second device worth it?",
+    tolerance=1e-8,
+)
+
+
+def _seconds(
+    operations: float | int, numbers: float | int, bits: int, processes: int, speed: float | int, link: float | int
+) -> float:
+    sent = 2 * (processes - 1) / processes * numbers * bits / 8
+    return operations / speed / processes + sent / link
+
+
+check_seconds = Exercise(
+    name="the time on several devices",
+    solution=_seconds,
+    cases=lambda: [
+        (600.0, 40.0, 16, 2, 10.0, 4.0),
+        (1e6, 1e3, 32, 1, 1e3, 10.0),
+        (9e12, 7e7, 16, 8, 1e15, 4.5e11),
+        (9e12, 7e7, 8, 64, 1e15, 5e10),
+    ],
+    mistakes={
+        "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
+            o, n / 2, b, p, s, w
+        ),
+        "one device would talk to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
+        "the bytes are divided by the number of devices: they do not fall": lambda o, n, b, p, s, w: (
+            o / s / p + 2 * (p - 1) / p**2 * n * b / 8 / w
+        ),
+        "the bytes grow with the number of devices: each sends only pieces": lambda o, n, b, p, s, w: (
+            o / s / p + 2 * (p - 1) * n * b / 8 / w
+        ),
+        "these are bits: a byte has 8 of them": lambda o, n, b, p, s, w: _seconds(o, 8 * n, b, p, s, w),
+        "these are numbers: how many bytes has each?": lambda o, n, b, p, s, w: _seconds(o, n, 8, p, s, w),
+        "every device computes everything: its share is a p-th": lambda o, n, b, p, s, w: (
+            o / s + _seconds(0, n, b, p, s, w)
+        ),
+        "talking is left out": lambda o, n, b, p, s, w: o / s / p,
+        "this is the larger of both: nothing is done while waiting, so they add up": lambda o, n, b, p, s, w: max(
+            o / s / p, _seconds(0, n, b, p, s, w)
+        ),
+    },
+    next_step="Next: words on several devices.",
+)
+
+
+def _reports() -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Each device's largest score, sum and read, from random scores; in the last case they are large."""
+    found = []
+    for p, n, each, d, scale in ((2, 1, 3, 2, 1.0), (3, 4, 5, 2, 2.0), (2, 3, 4, 3, 400.0)):
+        scores, values = scale * _random(p, n, each), _random(p, 1, each, d, seed=p)
+        tops = scores.max(-1).values
+        mass = (scores - tops[..., None]).exp()
+        found.append((tops, mass.sum(-1), (scores.softmax(-1)[..., None] * values).sum(2)))
+    return found
+
+
+def _weigh(mass: Tensor, reads: Tensor) -> Tensor:
+    return ((mass / mass.sum(0))[..., None] * reads).sum(0)
+
+
+def _join(tops: Tensor, sums: Tensor, reads: Tensor) -> Tensor:
+    return _weigh(sums * (tops - tops.max(0).values).exp(), reads)
+
+
+check_join = Exercise(
+    name="one read from several devices",
+    solution=_join,
+    cases=_reports,
+    mistakes={
+        "the mean of all reads: a device with larger scores counts more": lambda t, s, r: r.mean(0),
+        "the sum of all reads: the weights of all devices must sum to one": lambda t, s, r: r.sum(0),
+        "the sums are measured from different tops: bring them to one first": lambda t, s, r: _weigh(s, r),
+        "only the tops count: a device with many large scores counts more": lambda t, s, r: _weigh(
+            (t - t.max(0).values).exp(), r
+        ),
+        "the sign of the tops is turned: the largest must count most": lambda t, s, r: _weigh(
+            s * (t.min(0).values - t).exp(), r
+        ),
+        "only the device with the largest score is heard": lambda t, s, r: _weigh((t == t.max(0).values).double(), r),
+        "divided by the sums: a larger denominator counts more": lambda t, s, r: _weigh(
+            (t - t.max(0).values).exp() / s, r
+        ),
+        "not divided by the denominator of all devices": lambda t, s, r: (
+            (s * (t - t.max(0).values).exp())[..., None] * r
+        ).sum(0),
+    },
+    next_step="Next: the quiz.",
+    tolerance=1e-8,
+)

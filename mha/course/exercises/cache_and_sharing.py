@@ -1,0 +1,181 @@
+"""Checkers of chapter 12: the size of a cache, masks behind it, shared heads, turning one head towards another."""
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.functional.attention import attend
+
+
+def _random(*shape: int, seed: int = 12) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _sizes() -> list[tuple]:
+    """Layers, heads, key heads, width, texts, length, bits."""
+    return [
+        (2, 3, 1, 5, 1, 7, 8),
+        (2, 4, 2, 4, 1, 6, 4),
+        (3, 8, 2, 4, 2, 5, 16),
+        (32, 32, 8, 128, 16, 8192, 16),
+        (6, 8, 8, 64, 1, 1000, 32),
+    ]
+
+
+def _bytes(layers: int, heads: int, kv_heads: int, d_head: int, texts: int, length: int, bits: int) -> int:
+    return 2 * layers * kv_heads * d_head * texts * length * bits // 8
+
+
+check_bytes = Exercise(
+    name="the size of a cache",
+    solution=_bytes,
+    cases=_sizes,
+    mistakes={
+        "only the keys are counted: values are kept too": lambda *a: _bytes(*a) // 2,
+        "queries are counted as well, but nobody keeps them": lambda *a: _bytes(*a) + _bytes(*a[:2], a[1], *a[3:]) // 2,
+        "every query head got keys of its own: count `kv_heads`": lambda *a: _bytes(*a[:2], a[1], *a[3:]),
+        "only one layer is counted: each keeps its own": lambda *a: _bytes(1, *a[1:]),
+        "only one text is counted: each has its own keys": lambda *a: _bytes(*a[:4], 1, *a[5:]),
+        "these are bits: a byte has 8 of them": lambda *a: 8 * _bytes(*a),
+        "these are numbers: how many bytes has each?": lambda *a: 8 * _bytes(*a) // a[6],
+        "the length is squared: weights are not kept": lambda *a: _bytes(*a) * a[5],
+        "the width of a head is left out": lambda *a: _bytes(*a[:3], 1, *a[4:]),
+    },
+    next_step="Next: the mask behind a cache.",
+)
+
+
+def _fillings() -> list[tuple]:
+    """Filling of each text, columns in the cache, new columns."""
+    return [([0], 2, 1), ([0, 1], 0, 3), ([0, 2, 1], 3, 2), ([4, 0], 2, 3)]
+
+
+def _mask(filling: list[int], old: int, new: int, *, start: int | None = None, late: int = 0, causal=True) -> Tensor:
+    """Say who may look at whom, with places for the usual mistakes."""
+    column = torch.arange(old + new)
+    start = old if start is None else start
+    past = column <= start + late + torch.arange(new)[:, None]
+    word = column >= torch.tensor(filling)[:, None, None, None]
+    return past & word if causal else (word & torch.ones_like(past))
+
+
+def _behind(filling: list[int], old: int, new: int) -> Tensor:
+    column = torch.arange(old + new)
+    return _mask([0] * len(filling), old, new) & (column < old + new - torch.tensor(filling)[:, None, None, None])
+
+
+check_mask = Exercise(
+    name="who may look at whom behind a cache",
+    solution=_mask,
+    cases=_fillings,
+    mistakes={
+        "the triangle is aligned to the first key: behind a cache it belongs to the last": (
+            lambda f, old, new: _mask(f, old, new, start=0)
+        ),
+        "the filling may be looked at": lambda f, old, new: _mask([0] * len(f), old, new),
+        "the filling is hidden at the end, it stands in front": _behind,
+        "the future may be looked at": lambda f, old, new: _mask(f, old, new, causal=False),
+        "a word may not look at itself": lambda f, old, new: _mask(f, old, new, late=-1),
+        "a word sees the one that follows": lambda f, old, new: _mask(f, old, new, late=1),
+        "True and False have changed places: True means may look": lambda f, old, new: ~_mask(f, old, new),
+        "one word too many is hidden: the first word stands at place `filling`": (
+            lambda f, old, new: _mask([n + 1 for n in f], old, new)
+        ),
+        "all texts have the filling of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
+    },
+    next_step="Next: shared heads.",
+)
+
+
+def _groups() -> list[tuple]:
+    """Queries (b, h, i, d), keys and values (b, g, j, d); g is neither 1 nor h in most cases."""
+    sizes = [(1, 4, 2, 1, 3, 2), (2, 6, 2, 3, 4, 3), (1, 6, 3, 2, 5, 4), (1, 3, 1, 2, 4, 2)]
+    return [(_random(b, h, i, d), *(_random(b, g, j, d, seed=s) for s in (1, 2))) for b, h, g, i, j, d in sizes]
+
+
+def _shared(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attend(q.reshape(len(q), k.shape[1], -1, q.shape[3]), k, v).view_as(q)
+
+
+def _copied(q: Tensor, k: Tensor, v: Tensor, **how) -> Tensor:
+    return attend(q, *(t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v)), **how)
+
+
+def _tiled(q: Tensor, t: Tensor) -> Tensor:
+    return t.tile(1, q.shape[1] // t.shape[1], 1, 1)
+
+
+def _averaged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Let the mean query of a group ask for all."""
+    mean = q.unflatten(1, (k.shape[1], -1)).mean(2)
+    return attend(mean, k, v).repeat_interleave(q.shape[1] // k.shape[1], 1)
+
+
+check_shared = Exercise(
+    name="shared heads without a copy",
+    solution=_shared,
+    cases=_groups,
+    mistakes={
+        "head a reads key head a mod g, as `tile` gives; it should be a // (h/g)": (
+            lambda q, k, v: attend(q, _tiled(q, k), _tiled(q, v))
+        ),
+        "the keys are in the right order, the values are tiled": (
+            lambda q, k, v: attend(q, k.repeat_interleave(q.shape[1] // k.shape[1], 1), _tiled(q, v))
+        ),
+        "all heads read the first key head": lambda q, k, v: _copied(q, k[:, :1], v[:, :1]),
+        "the groups are in reverse order": lambda q, k, v: _copied(q, k.flip(1), v.flip(1)),
+        "the queries of a group are averaged: each head asks for itself": _averaged,
+        "the scale is forgotten": lambda q, k, v: _copied(q, k, v, scale=1.0),
+        "divided by d, not by its root": lambda q, k, v: _copied(q, k, v, scale=1 / q.shape[-1]),
+        "the softmax runs over the queries, not over the keys": (
+            lambda q, k, v: _copied(q, k, v, normalize=lambda scores: scores.softmax(-2))
+        ),
+        "keys and values have changed places": lambda q, k, v: _copied(q, v, k),
+    },
+    room=lambda q, k, v: max(q.numel(), k.numel(), q.numel() // q.shape[-1] * k.shape[2]),
+    too_large="The keys are copied; a matrix product copies them too where it must first stretch an axis of length 1.",
+    next_step="Next: turn one head towards another.",
+)
+
+
+def _heads() -> list[tuple]:
+    """Values of two heads (n, d): one is a reflected copy, the others are random and not centered."""
+    a = _random(5, 2)
+    mirrored = a @ torch.tensor([[0.6, 0.8], [0.8, -0.6]], dtype=torch.float64)
+    return [(a, mirrored), *((_random(n, d, seed=n) + 0.5, _random(n, d, seed=d)) for n, d in ((7, 3), (9, 4)))]
+
+
+def _turn(a: Tensor, b: Tensor, *, proper: bool = False) -> Tensor:
+    u, _, vt = torch.linalg.svd(a.mT @ b)
+    if proper and torch.linalg.det(u @ vt) < 0:
+        u = u * torch.tensor([1.0] * (len(u) - 1) + [-1.0], dtype=u.dtype)
+    return u @ vt
+
+
+def _wrong_product(a: Tensor, b: Tensor) -> Tensor:
+    u, _, vt = torch.linalg.svd(a.mT @ b)
+    return u @ vt.mT
+
+
+check_turn = Exercise(
+    name="turn one head towards another",
+    solution=_turn,
+    cases=_heads,
+    mistakes={
+        "this turns b towards a: the transpose is wanted": lambda a, b: _turn(b, a),
+        "svd returns V transposed already, and it was transposed again": _wrong_product,
+        "the singular values are still in it: this is aᵀ b, no turn": lambda a, b: a.mT @ b,
+        "this is least squares: it stretches, and W_o cannot undo that without harm": (
+            lambda a, b: torch.linalg.lstsq(a, b).solution
+        ),
+        "the means were taken away first: the layer does not do that": (
+            lambda a, b: _turn(a - a.mean(0), b - b.mean(0))
+        ),
+        "reflections are left out: for values they are allowed": lambda a, b: _turn(a, b, proper=True),
+        "nothing is turned": lambda a, b: torch.eye(a.shape[1], dtype=a.dtype),
+        "orthogonal, but not the nearest: this is the Q of a QR decomposition": (
+            lambda a, b: torch.linalg.qr(a.mT @ b)[0]
+        ),
+    },
+    next_step="Next: heads on several machines.",
+)

@@ -1,0 +1,107 @@
+"""Checkers of chapter 14: counting shared weights, scores in a shared space, the best mixing vectors."""
+
+import math
+
+import torch
+
+from mha.course.exercises.exercise import Exercise
+
+
+def _count(d_model, heads, d_shared):
+    return 2 * d_model * d_shared + heads * d_shared + 2 * d_model**2
+
+
+check_count = Exercise(
+    name="the weights of a shared layer",
+    solution=_count,
+    cases=lambda: [(12, 3, 4), (512, 8, 512), (512, 8, 171), (768, 12, 256)],
+    mistakes={
+        "the mixing vectors are forgotten": lambda d, h, r: 2 * d * r + 2 * d * d,
+        "every head has a W_q and a W_k of its own": lambda d, h, r: 2 * h * d * r + h * r + 2 * d * d,
+        "values and outputs shrink as well": lambda d, h, r: 4 * d * r + h * r,
+        "nothing shrinks": lambda d, h, r: 4 * d * d + h * r,
+        "only queries shrink": lambda d, h, r: d * r + h * r + 3 * d * d,
+        "keys have mixing vectors too": lambda d, h, r: 2 * d * r + 2 * h * r + 2 * d * d,
+        "one mixing vector for all heads": lambda d, h, r: 2 * d * r + r + 2 * d * d,
+        "W_o is left out": lambda d, h, r: 2 * d * r + h * r + d * d,
+    },
+    next_step="Next: the scores themselves.",
+)
+
+
+def _scores(q, k, mixing, content, d, *, after=False, root=None, power=1):
+    scores = (q * mixing[:, None] ** power) @ k.T
+    root = math.sqrt(d) if root is None else root
+    return scores / root + content[:, None] if after else (scores + content[:, None]) / root
+
+
+def _spaces() -> list[tuple]:
+    random = torch.Generator().manual_seed(14)
+    sizes = [(4, 2, 6, 3), (5, 3, 4, 8), (6, 4, 9, 2)]  # words, heads, shared channels, channels of a plain head
+
+    def draw(*shape):
+        return torch.randn(shape, generator=random, dtype=torch.float64)
+
+    return [(draw(n, r), draw(n, r), draw(h, r), draw(h, n), d) for n, h, r, d in sizes]
+
+
+check_scores = Exercise(
+    name="scores in a shared space",
+    solution=_scores,
+    cases=_spaces,
+    mistakes={
+        "the content bias is left out": lambda q, k, m, c, d: _scores(q, k, m, c * 0, d),
+        "the content bias is added after the division": lambda *a: _scores(*a, after=True),
+        "the content bias belongs to keys, but it was added along the queries": lambda q, k, m, c, d: (
+            ((q * m[:, None]) @ k.T + c[..., None]) / math.sqrt(d)
+        ),
+        "divided by the root of the shared width": lambda q, *a: _scores(q, *a, root=math.sqrt(q.shape[1])),
+        "divided by √(shared width / heads), as the released package does": lambda q, k, m, *a: _scores(
+            q, k, m, *a, root=math.sqrt(q.shape[1] / len(m))
+        ),
+        "not divided": lambda *a: _scores(*a, root=1.0),
+        "divided by d, not by its root": lambda *a: _scores(*a, root=a[-1]),
+        "queries and keys are both mixed, which squares the mixing vectors": lambda *a: _scores(*a, power=2),
+        "nothing is mixed: all heads compare alike": lambda q, k, m, c, d: _scores(q, k, torch.ones_like(m), c, d),
+        "keys ask queries": lambda q, k, m, c, d: _scores(k, q, m, c, d),
+    },
+    next_step="Next: find the mixing vectors of a trained layer.",
+)
+
+
+def _mixing(matrices, left, right, gram=lambda a, b: a * b):
+    asked = torch.einsum("hmk,mr,kr->hr", matrices, left, right)
+    return asked @ torch.linalg.inv(gram(left.T @ left, right.T @ right))
+
+
+def _terms() -> list[tuple]:
+    random = torch.Generator().manual_seed(41)
+    return [
+        tuple(torch.randn(s, generator=random, dtype=torch.float64) for s in ((h, m, m), (m, r), (m, r)))
+        for h, m, r in ((1, 5, 2), (3, 6, 4), (2, 7, 5))
+    ]
+
+
+check_mixing = Exercise(
+    name="the best mixing vectors",
+    solution=_mixing,
+    cases=_terms,
+    mistakes={
+        "the terms overlap: their products with each other are left out": lambda t, a, b: torch.einsum(
+            "hmk,mr,kr->hr", t, a, b
+        ),
+        "each term is fitted alone, as if the others were not there": lambda t, a, b: _mixing(
+            t, a, b, lambda p, q: torch.diag((p * q).diagonal())
+        ),
+        "only the left vectors' products are divided out": lambda t, a, b: _mixing(t, a, b, lambda p, q: p),
+        "only the right vectors' products are divided out": lambda t, a, b: _mixing(t, a, b, lambda p, q: q),
+        "the two tables of products are added, not multiplied": lambda t, a, b: _mixing(t, a, b, lambda p, q: p + q),
+        "the two tables of products are multiplied as matrices, not number by number": lambda t, a, b: _mixing(
+            t, a, b, lambda p, q: p @ q
+        ),
+        "left and right vectors have changed places": lambda t, a, b: _mixing(t, b, a),
+        "the sign is turned round": lambda t, a, b: -_mixing(t, a, b),
+        "the same vector for every head: fit each one": lambda t, a, b: _mixing(t, a, b).sum(0) + 0 * _mixing(t, a, b),
+    },
+    next_step="Two more such steps, for left and right vectors, are one round of the method.",
+)

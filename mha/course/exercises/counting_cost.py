@@ -1,0 +1,167 @@
+"""Checkers of chapter 11: operations of a call, time under two ceilings, intensity behind a cache, merged softmaxes."""
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+
+
+def _calls() -> list[tuple]:
+    """Batch, queries, keys, how many of the keys are projected now, width and heads of one call."""
+    return [(1, 3, 3, 3, 4, 2), (1, 1, 100, 1, 8, 4), (3, 5, 40, 5, 6, 2), (2, 7, 11, 11, 10, 5)]
+
+
+def _count(b, i, j, fresh, d, _heads=1, *, into=2, out=2, each=2, scores=1, read=1) -> int:
+    """Count a call with places for the usual mistakes: projections of the queries' side and of the keys' side."""
+    return each * (into * b * i * d * d + out * b * fresh * d * d + (scores + read) * b * i * j * d)
+
+
+check_operations = Exercise(
+    name="operations of one call",
+    solution=_count,
+    cases=_calls,
+    mistakes={
+        "a multiplication and its addition are counted as one operation": lambda *a: _count(*a, each=1),
+        "all keys and values are projected again, though the cache holds the old ones": (
+            lambda b, i, j, fresh, d, h: _count(b, i, j, j, d, h)
+        ),
+        "the output matrix W_o is forgotten": lambda *a: _count(*a, into=1),
+        "the values are not projected": lambda *a: _count(*a, out=1),
+        "the scores are counted, but not the read from the values": lambda *a: _count(*a, read=0),
+        "scores and read are forgotten: only the projections are counted": lambda *a: _count(*a, scores=0, read=0),
+        "scores and read are multiplied by the number of heads, but each head has only d / h channels": (
+            lambda b, i, j, fresh, d, h: _count(b, i, j, fresh, d, scores=h, read=h)
+        ),
+        "everything is multiplied by the number of heads": lambda *a: a[-1] * _count(*a),
+        "each query is compared with the new keys only": (
+            lambda b, i, j, fresh, d, h: _count(b, i, j, fresh, d) - 4 * b * i * (j - fresh) * d
+        ),
+        "the batch is forgotten": lambda b, *rest: _count(1, *rest),
+    },
+    next_step="Next: from operations to time.",
+)
+
+
+def _steps() -> list[tuple]:
+    """Steps (operations, bytes), and the two ceilings of a machine."""
+    return [
+        ([(100, 10), (10, 100)], 100.0, 10.0),
+        ([(300, 20), (40, 160), (10, 10)], 50.0, 20.0),
+        ([(8, 64), (512, 64), (8, 128), (900, 30)], 16.0, 8.0),
+    ]
+
+
+check_time = Exercise(
+    name="time under two ceilings",
+    solution=lambda steps, flops, bandwidth: sum(max(f / flops, m / bandwidth) for f, m in steps),
+    cases=_steps,
+    mistakes={
+        "only the operations take time": lambda steps, flops, _b: sum(f / flops for f, _ in steps),
+        "only the bytes take time": lambda steps, _f, bandwidth: sum(m / bandwidth for _, m in steps),
+        "both times are added, but a step computes while it reads": (
+            lambda steps, flops, bandwidth: sum(f / flops + m / bandwidth for f, m in steps)
+        ),
+        "the shorter of the two times is taken": (
+            lambda steps, flops, bandwidth: sum(min(f / flops, m / bandwidth) for f, m in steps)
+        ),
+        "first all steps are added up, then the larger sum is taken: each step has its own limit": (
+            lambda steps, flops, bandwidth: max(sum(f for f, _ in steps) / flops, sum(m for _, m in steps) / bandwidth)
+        ),
+        "only the slowest step is counted": (
+            lambda steps, flops, bandwidth: max(max(f / flops, m / bandwidth) for f, m in steps)
+        ),
+        "the two ceilings have changed places": (
+            lambda steps, flops, bandwidth: sum(max(f / bandwidth, m / flops) for f, m in steps)
+        ),
+    },
+    next_step="Next: what limits one more word.",
+)
+
+
+def _caches() -> list[tuple]:
+    """Texts, context, width, heads, key heads and bytes of a number."""
+    return [(1, 16, 8, 4, 4, 4), (2, 32, 8, 4, 2, 2), (4, 20, 12, 6, 1, 2), (8, 50, 16, 8, 4, 1)]
+
+
+def _intensity(b, j, d, h, kv, size, *, ops=4, sides=2, share=None, ends=2, extra=0, per_byte=True) -> float:
+    """Operations per byte of scores and read in one step, with places for the usual mistakes."""
+    numbers = sides * b * j * d * (kv / h if share is None else share) + ends * b * d + extra * b * h * j
+    return ops * b * j * d / (numbers * (size if per_byte else 1))
+
+
+check_intensity = Exercise(
+    name="intensity behind a cache",
+    solution=_intensity,
+    cases=_caches,
+    mistakes={
+        "every query head reads keys of its own, though heads share them": lambda *a: _intensity(*a, share=1),
+        "the operations shrink with the shared heads too: every query head still compares and reads": (
+            lambda *a: _intensity(*a, ops=4 * a[4] / a[3])
+        ),
+        "operations per number, not per byte": lambda *a: _intensity(*a, per_byte=False),
+        "bytes per operation: upside down": lambda *a: 1 / _intensity(*a),
+        "only the keys are read, the values are forgotten": lambda *a: _intensity(*a, sides=1),
+        "only the scores are counted, not the read from the values": lambda *a: _intensity(*a, ops=2),
+        "a multiplication and its addition are counted as one operation, and the values are not read": (
+            lambda *a: _intensity(*a, ops=2, sides=1)
+        ),
+        "the query that comes in and the read that goes out are forgotten": lambda *a: _intensity(*a, ends=0),
+        "the query comes in, but the read that goes out is forgotten": lambda *a: _intensity(*a, ends=1),
+        "the batch shares one cache: it is read once for all texts": (
+            lambda b, *rest: b * _intensity(1, *rest) if b > 1 else _intensity(b, *rest)
+        ),
+        "the weights are written and read once more, which the fused kernel does not do": (
+            lambda *a: _intensity(*a, extra=4)
+        ),
+    },
+    next_step="Next: two halves of a softmax.",
+)
+
+
+def _halves() -> list[tuple]:
+    """What two groups of keys left for the same queries: largest score, sum and read of each."""
+    cases = []
+    for i, c, seed in ((1, 1, 1), (2, 3, 2), (4, 2, 3)):
+        random = torch.Generator().manual_seed(seed)
+        halves = []
+        for keys in (3, 5):
+            scores = 2 * torch.randn(i, keys, generator=random, dtype=torch.float64)
+            values = torch.randn(keys, c, generator=random, dtype=torch.float64)
+            weights = (scores - scores.amax(-1, keepdim=True)).exp()
+            halves += [scores.amax(-1, keepdim=True), weights.sum(-1, keepdim=True), weights @ values]
+        cases.append(tuple(halves))
+    return cases
+
+
+def _joined(m1, s1, r1, m2, s2, r2, *, sums=1, reads=1, swap=False) -> Tensor:
+    """Merge two halves, with places for the usual mistakes."""
+    largest = torch.maximum(m1, m2)
+    a, b = (m1 - largest).exp(), (m2 - largest).exp()
+    a, b = (b, a) if swap else (a, b)
+    return (a**reads * r1 + b**reads * r2) / (a**sums * s1 + b**sums * s2)
+
+
+check_join = Exercise(
+    name="two halves of a softmax",
+    solution=_joined,
+    cases=_halves,
+    mistakes={
+        "the average of what both halves have read: a half with small scores counts as much as the other": (
+            lambda m1, s1, r1, m2, s2, r2: (r1 / s1 + r2 / s2) / 2
+        ),
+        "sums and reads are added as they are: they were taken relative to different largest scores": (
+            lambda *a: _joined(*a, sums=0, reads=0)
+        ),
+        "the reads shrink, but not the sums": lambda *a: _joined(*a, sums=0),
+        "the sums shrink, but not the reads": lambda *a: _joined(*a, reads=0),
+        "the wrong half shrinks, by exp(largest − own) or by the factor of the other": lambda *a: _joined(
+            *a, swap=True
+        ),
+        "the first half is lost": lambda m1, s1, r1, m2, s2, r2: r2 / s2,
+        "the second half is lost": lambda m1, s1, r1, m2, s2, r2: r1 / s1,
+        "what was read is not divided by the sum": lambda *a: (
+            (a[0] - torch.maximum(a[0], a[3])).exp() * a[2] + (a[3] - torch.maximum(a[0], a[3])).exp() * a[5]
+        ),
+    },
+    next_step="Next: chapter 12 builds the cache.",
+)

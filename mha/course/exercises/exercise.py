@@ -1,0 +1,161 @@
+"""Compare an answer with the solution, and a wrong answer with the mistakes people make."""
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mha.course.exercises.compare import compare, same, show_case
+from mha.course.exercises.rules import broken_rule, find_later_faults
+from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
+
+
+def _file() -> Path:
+    return Path(os.environ.get("MHA_PROGRESS") or Path.home() / ".mha_progress.json")
+
+
+def exercises() -> dict[str, Any]:
+    """List all exercises by chapter and name: {"ch05.check_split": …}.
+
+    Taught in: the page "How to use this course".
+    """
+    found = {}
+    for chapter in sorted(path.stem for path in Path(__file__).parent.glob("ch[0-9][0-9].py")):
+        values = vars(importlib.import_module(f"mha.course.exercises.{chapter}")).items()
+        found |= {f"{chapter}.{name}": value for name, value in values if name.startswith("check_")}
+    return found
+
+
+def solved(exercise: Any, answer: Callable) -> None:
+    """Note an exercise as solved, if the answer is the reader's: its name begins with ``my_``, as in the stubs."""
+    name = next((name for name, other in exercises().items() if other is exercise), None)
+    given = getattr(answer, "__name__", "")
+    if name is None or not given.startswith("my_"):
+        if name and not given.startswith(("solved", "_")):
+            print(f"  (Not noted as solved: {given or 'your function'} is no name of a stub; they begin with my_.)")
+        return
+    try:
+        names = sorted({*_read(), name})
+        part = _file().with_name(_file().name + ".part")
+        part.write_text(json.dumps({"solved": names}, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, _file())
+    except OSError as error:
+        print(f"  (It could not be noted in {_file().name}: {error.strerror}. Nothing else is affected.)")
+
+
+def _read() -> list[str]:
+    """Read the file. One that cannot be read is kept under another name, and the list starts anew."""
+    try:
+        names = json.loads(_file().read_text(encoding="utf-8"))["solved"]
+        return [str(name) for name in names]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError):
+        os.replace(_file(), _file().with_name(_file().name + ".unreadable"))
+        return []
+
+
+def progress() -> None:
+    """Print how many exercises of each chapter are solved, and which one comes next.
+
+    Solved are those that a checker accepted from a function whose name begins with ``my_``. The list is kept in
+    ``.mha_progress.json`` in your home folder, or in the file that the variable ``MHA_PROGRESS`` names.
+
+    Taught in: the page "How to use this course".
+    """
+    every, done = exercises(), set(_read())
+    for chapter in sorted({name.partition(".")[0] for name in every}):
+        names = [name for name in every if name.startswith(chapter)]
+        marks = "".join("●" if name in done else "○" for name in names)
+        following = next((every[name].name for name in names if name not in done), "")
+        print(f"chapter {chapter[2:]}  {marks:8} {f'next: {following}' if following else 'all solved'}")
+    print(f"{len(done & set(every))} of {len(every)} solved.")
+
+
+UNSOLVED = "Not solved yet."
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what is right, on which inputs it is tried, and which wrong answers are known.
+
+    ``cases`` makes the argument lists, smallest first. ``mistakes`` maps a diagnosis ("softmax over queries") to a
+    function that makes exactly this mistake; each must differ from the solution on some case. ``seconds`` is the time
+    an answer may take for one case.
+
+    Two rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``room`` says how many
+    numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
+    """
+
+    name: str
+    solution: Callable
+    cases: Callable[[], list[tuple]]
+    mistakes: dict[str, Callable] = field(default_factory=dict)
+    next_step: str = ""
+    tolerance: float = 1e-6
+    seconds: float = 10.0
+    by_hand: bool = False
+    room: Callable[..., int] | None = None
+    too_large: str = ""
+
+    def __call__(self, answer: Callable) -> None:
+        """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
+        right, message = judge(self, answer)
+        print(message)
+        if right:
+            solved(self, answer)
+
+
+def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
+    """Say whether an answer is right and, if not, what it looks like; never raises what the answer raises."""
+    for case in exercise.cases():
+        problem = _problem(exercise, answer, case)
+        if problem == UNSOLVED:
+            return False, UNSOLVED
+        if problem:
+            return False, f"✗ {exercise.name}: {problem}"
+    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer)
+    if problem:
+        return False, f"✗ {exercise.name}: {problem}"
+    return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()
+
+
+def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
+    """Say what is wrong with an answer on one case, or nothing."""
+    right, _ = call(exercise.solution, case, 60.0, shown=False)
+    try:
+        result, given = call(answer, case, exercise.seconds)
+    except TimeIsUpError:
+        tried = show_case(answer, case)
+        return f"{tried} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
+    except SeedSetError as error:
+        return f"your function is judged by its result, but {error}. Take a generator of your own."
+    except (Exception, SystemExit) as error:
+        return f"{show_case(answer, case)} raised {type(error).__name__}: {error}"
+    if result is None or result is ...:
+        return UNSOLVED
+    if not same(given, case, 0.0):
+        return "your function changes its arguments. Work on a copy."
+    found = compare(result, right, exercise.tolerance)
+    return f"{found}\n  input: {show_case(answer, case)}{_diagnose(exercise, answer)}" if found else ""
+
+
+def _diagnose(exercise: Exercise, answer: Callable) -> str:
+    """Name the known mistake that gives what this answer gives, on every case."""
+    for diagnosis, mistake in exercise.mistakes.items():
+        if all(
+            same(_try(answer, case, exercise), _try(mistake, case, exercise), exercise.tolerance)
+            for case in exercise.cases()
+        ):
+            return f"\n  It looks like this: {diagnosis}."
+    return ""
+
+
+def _try(function: Callable, case: tuple, exercise: Exercise) -> Any:
+    try:
+        return call(function, case, exercise.seconds, shown=False)[0]
+    except (Exception, SystemExit, TimeIsUpError) as error:
+        return type(error).__name__

@@ -1,0 +1,174 @@
+"""Checkers of chapter 20: the longest chain, the memory of a step, scores that know the distance, the loop."""
+
+import torch
+
+from mha.course.exercises.exercise import Exercise
+
+
+def _chain(n, layers, feed_back):
+    return n * layers if feed_back else layers
+
+
+check_chain = Exercise(
+    name="the longest chain",
+    solution=_chain,
+    cases=lambda: [(3, 2, True), (3, 2, False), (10, 4, True), (10, 4, False), (1, 5, True), (1, 5, False)],
+    mistakes={
+        "a plain stack was given a chain that grows with the text": lambda n, layers, back: n * layers,
+        "feedback was given the chain of a plain stack": lambda n, layers, back: layers,
+        "the two kinds are swapped": lambda n, layers, back: layers if back else n * layers,
+        "one layer a step: all layers of a step come after each other": lambda n, layers, back: n if back else layers,
+        "steps and layers are added": lambda n, layers, back: n + layers - 1 if back else layers,
+        "the first step is not counted": lambda n, layers, back: (n - 1) * layers if back else layers,
+        "the memory is no layer: it adds no link": lambda n, layers, back: n * (layers + 1) if back else layers,
+        "all pairs of steps: a chain passes each step once": lambda n, layers, back: (
+            n * (n + 1) // 2 * layers if back else layers
+        ),
+    },
+    next_step="Next: what a step leaves behind.",
+)
+
+
+def _memory(states, w):
+    return torch.einsum("l,lbm->bm", w.softmax(0), states)
+
+
+def _states() -> list[tuple]:
+    random = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.randn(levels, 2, 4, generator=random, dtype=torch.float64),
+            torch.randn(levels, generator=random, dtype=torch.float64),
+        )
+        for levels in (2, 3, 5)
+    ]
+
+
+check_memory = Exercise(
+    name="the memory of a step",
+    solution=_memory,
+    cases=_states,
+    mistakes={
+        "the raw numbers are the weights: they need not sum to 1": lambda s, w: torch.einsum("l,lbm->bm", w, s),
+        "all levels count alike: w is not used": lambda s, w: s.mean(0),
+        "only the top is kept": lambda s, w: s[-1],
+        "only the input is kept": lambda s, w: s[0],
+        "the input is left out: it is level 0": lambda s, w: _memory(s[1:], w[1:]),
+        "the top is left out": lambda s, w: _memory(s[:-1], w[:-1]),
+        "the weights stand upside down": lambda s, w: _memory(s.flip(0), w),
+        "divided by the number of levels once more": lambda s, w: _memory(s, w) / len(w),
+        "a sigmoid for each level: the weights do not sum to 1": lambda s, w: torch.einsum("l,lbm->bm", w.sigmoid(), s),
+        "softmax of −w: the largest number gets the least": lambda s, w: _memory(s, -w),
+        "softmax over the states instead of w": lambda s, w: (s.softmax(0) * s).sum(0),
+    },
+    next_step="Next: a memory that knows how old it is.",
+)
+
+
+def _weights(q, k, u, U, S, *, rows=None, asks=None, scale=None):
+    rows = torch.arange(len(k)).flip(0) if rows is None else rows
+    scores = k @ (q + u) + U[rows] @ (q if asks is None else asks) + S[rows]
+    return (scores / (len(q) ** 0.5 if scale is None else scale)).softmax(0)
+
+
+def _apart(q, k, u, U, S, *, tables):
+    """Divide the product of query and key, and of the tables only what ``tables`` says."""
+    rows, root = torch.arange(len(k)).flip(0), len(q) ** 0.5
+    parts = {"U": U[rows] @ q, "S": S[rows]}
+    rest = sum(part / (root if name in tables else 1) for name, part in parts.items())
+    return (k @ (q + u) / root + rest).softmax(0)
+
+
+def _tables() -> list[tuple]:
+    random = torch.Generator().manual_seed(2)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    return [(draw(d), draw(t, d), draw(d), draw(steps, d), draw(steps)) for d, t, steps in ((4, 3, 6), (3, 5, 9))]
+
+
+check_weights = Exercise(
+    name="how far back is it",
+    solution=_weights,
+    cases=_tables,
+    mistakes={
+        "the rows are counted from the oldest memory": lambda q, k, *rest: _weights(
+            q, k, *rest, rows=torch.arange(len(k))
+        ),
+        "the newest memory got the last row: here it has row 0": lambda q, k, u, U, S: _weights(
+            q, k, u, U, S, rows=torch.arange(len(U))[-len(k) :]
+        ),
+        "the newest memory is 0 steps back, not 1": lambda q, k, *rest: _weights(
+            q, k, *rest, rows=torch.arange(1, len(k) + 1).flip(0)
+        ),
+        "u is left out": lambda q, k, u, U, S: _weights(q, k, 0 * u, U, S),
+        "u asks the table, too: there the query stands alone": lambda q, k, u, U, S: _weights(
+            q, k, u, U, S, asks=q + u
+        ),
+        "U is left out": lambda q, k, u, U, S: _weights(q, k, u, 0 * U, S),
+        "S is left out": lambda q, k, u, U, S: _weights(q, k, u, U, 0 * S),
+        "S is not divided by √d": lambda *given: _apart(*given, tables="U"),
+        "only the product with the key is divided by √d": lambda *given: _apart(*given, tables=""),
+        "nothing is divided by √d": lambda *given: _weights(*given, scale=1.0),
+        "divided by d": lambda q, *rest: _weights(q, *rest, scale=len(q)),
+    },
+    next_step="Next: the loop.",
+)
+
+
+def _loop(words, W, w, *, seen="mix", first=None, ask="state", stay=True, raw=False):
+    memories, inputs, tops = [] if first is None else [first], [[] for _ in W], []
+    share = w if raw else w.softmax(0)
+    for x in words:
+        states = [x]
+        for map_, own in zip(W, inputs, strict=True):
+            own.append(states[-1])
+            rows = {"own": own, "self": [*memories, x], "newest": memories[-1:]}.get(seen, memories)
+            read = _read(x if ask == "word" else states[-1], rows, map_)
+            states.append((states[-1] if stay else 0) + read)
+        kept = {"top": states[-1], "bottom": x}.get(seen)
+        memories.append(torch.stack(states, -1) @ share if kept is None else kept)
+        tops.append(states[-1])
+    return torch.stack(tops)
+
+
+def _read(x, rows, map_):
+    if not rows:
+        return torch.zeros_like(x)
+    memory = torch.stack(rows)
+    return (memory @ x / len(x) ** 0.5).softmax(0) @ memory @ map_
+
+
+def _texts() -> list[tuple]:
+    random = torch.Generator().manual_seed(3)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    return [(draw(n, m), draw(layers, m, m) / 2, draw(layers + 1)) for n, m, layers in ((3, 2, 2), (6, 3, 3))]
+
+
+check_loop = Exercise(
+    name="the loop",
+    solution=_loop,
+    cases=_texts,
+    mistakes={
+        "every layer reads its own inputs: the plain stack": lambda *given: _loop(*given, seen="own"),
+        "the word reads itself, too": lambda *given: _loop(*given, seen="self"),
+        "only the newest memory is read": lambda *given: _loop(*given, seen="newest"),
+        "only the top goes into the memory": lambda *given: _loop(*given, seen="top"),
+        "only the input goes into the memory": lambda *given: _loop(*given, seen="bottom"),
+        "the raw numbers are the weights of the mixture": lambda *given: _loop(*given, raw=True),
+        "a row of zeros stands first in the memory, and takes weight": lambda words, *rest: _loop(
+            words, *rest, first=torch.zeros_like(words[0])
+        ),
+        "upper layers ask with the word, not with what the layer below made of it": lambda *given: _loop(
+            *given, ask="word"
+        ),
+        "what was read is not added to the state": lambda *given: _loop(*given, stay=False),
+        "the layers come in the wrong order": lambda words, W, w: _loop(words, W.flip(0), w),
+        "the weights of the mixture stand upside down": lambda words, W, w: _loop(words, W, w.flip(0)),
+    },
+    next_step="That is the whole stack, without norms and feed-forward parts.",
+)

@@ -1,0 +1,115 @@
+"""Checkers of chapter 19: a running average, the depth-scaled start, merged attention."""
+
+import math
+
+import torch
+
+from mha.course.exercises.exercise import Exercise
+
+
+def _average(v):
+    return v.cumsum(2) / torch.arange(1, v.shape[2] + 1)[:, None].to(v)
+
+
+def _values() -> list[tuple]:
+    random = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(s, generator=random, dtype=torch.float64),) for s in ((1, 1, 3, 2), (2, 3, 5, 4), (1, 2, 4, 3))
+    ]
+
+
+check_average = Exercise(
+    name="a running average",
+    solution=_average,
+    cases=_values,
+    mistakes={
+        "a sum, not divided": lambda v: v.cumsum(2),
+        "the average of the whole text: it sees the future": lambda v: v.mean(2, keepdim=True).expand_as(v),
+        "divided by the length of the text at every position": lambda v: v.cumsum(2) / v.shape[2],
+        "summed over the heads": lambda v: v.cumsum(1) / torch.arange(1, v.shape[2] + 1)[:, None].to(v),
+        "summed over the channels": lambda v: v.cumsum(3) / torch.arange(1, v.shape[2] + 1)[:, None].to(v),
+        "counted from 2": lambda v: v.cumsum(2) / torch.arange(2, v.shape[2] + 2)[:, None].to(v),
+        "the present word is left out": lambda v: (
+            (v.cumsum(2) - v) / torch.arange(v.shape[2])[:, None].clamp(min=1).to(v)
+        ),
+        "averaged from the back": lambda v: _average(v.flip(2)).flip(2),
+    },
+    next_step="Next: how large a start may be.",
+)
+
+
+def _bound(d_in, d_out, layer, alpha):
+    return alpha * math.sqrt(6 / (d_in + d_out)) / math.sqrt(layer)
+
+
+check_start = Exercise(
+    name="the depth-scaled start",
+    solution=_bound,
+    cases=lambda: [(64, 64, 1, 1.0), (64, 256, 4, 1.0), (512, 512, 12, 0.5), (10, 30, 3, 2.0)],
+    mistakes={
+        "the fourth root of the layer: the released code, for α = 1": lambda i, o, k, a: _bound(i, o, 1, a) / k**0.25,
+        "divided by the layer, not by its root": lambda i, o, k, a: _bound(i, o, 1, a) / k,
+        "Xavier's start in every layer": lambda i, o, k, a: _bound(i, o, 1, a),
+        "the layer counted from 2": lambda i, o, k, a: _bound(i, o, k + 1, a),
+        "multiplied by the root of the layer": lambda i, o, k, a: _bound(i, o, 1, a) * math.sqrt(k),
+        "that is the standard deviation: smaller by √3": lambda i, o, k, a: _bound(i, o, k, a) / math.sqrt(3),
+        "only the incoming channels count": lambda i, o, k, a: a * math.sqrt(6 / i) / math.sqrt(k),
+        "α under the root": lambda i, o, k, a: math.sqrt(a) * _bound(i, o, k, 1.0),
+        "α is left out": lambda i, o, k, a: _bound(i, o, k, 1.0),
+    },
+    next_step="Next: the whole layer.",
+)
+
+
+def _merged(x, memory, w_q, w_k, w_v, w_o, *, own=None, scale=None, late=False, share=1.0):
+    scale = 1 / math.sqrt(w_q.shape[1]) if scale is None else scale
+    read = (x @ w_q @ (memory @ w_k).mT * scale).softmax(-1) @ (memory @ w_v)
+    counts = torch.arange(1, x.shape[0] + 1)[:, None].to(x)
+    own = (x @ w_v).cumsum(0) / counts if own is None else own
+    return read @ w_o + own if late else (share * read + own) @ w_o
+
+
+def _whole() -> list[tuple]:
+    random = torch.Generator().manual_seed(2)
+    cases = []
+    for n, j, m in ((2, 3, 2), (4, 5, 3), (5, 3, 4)):
+        shapes = [(n, m), (j, m), *[(m, m)] * 4]
+        cases.append(tuple(torch.randn(s, generator=random, dtype=torch.float64) for s in shapes))
+    return cases
+
+
+def _summed(x, memory, w_q, w_k, w_v, w_o):
+    return _merged(x, memory, w_q, w_k, w_v, w_o, own=(x @ w_v).cumsum(0))
+
+
+def _future(x, memory, w_q, w_k, w_v, w_o):
+    return _merged(x, memory, w_q, w_k, w_v, w_o, own=(x @ w_v).mean(0, keepdim=True).expand(x.shape[0], -1))
+
+
+def _of_keys(x, memory, w_q, w_k, w_v, w_o):
+    counts = torch.arange(1, x.shape[0] + 1)[:, None].to(x)
+    return _merged(x, memory, w_q, w_k, w_v, w_o, own=(x @ w_k).cumsum(0) / counts)
+
+
+def _bare(x, memory, w_q, w_k, w_v, w_o):
+    counts = torch.arange(1, x.shape[0] + 1)[:, None].to(x)
+    return _merged(x, memory, w_q, w_k, w_v, w_o, own=x.cumsum(0) / counts)
+
+
+check_merged = Exercise(
+    name="merged attention",
+    solution=_merged,
+    cases=_whole,
+    mistakes={
+        "the average of the own words is missing": lambda *a: _merged(*a, own=torch.zeros_like(a[0])),
+        "the average is added after w_o": lambda *a: _merged(*a, late=True),
+        "a sum in place of the average": _summed,
+        "the average of the whole text: it sees the future": _future,
+        "the own values were made with w_k": _of_keys,
+        "the own words were not projected": _bare,
+        "the scores are not divided by √m": lambda *a: _merged(*a, scale=1.0),
+        "half of each, where both are added": lambda *a: 0.5 * _merged(*a),
+        "only the own words, no memory": lambda *a: _merged(*a, share=0.0),
+    },
+    next_step="That is one sublayer of a deep decoder.",
+)

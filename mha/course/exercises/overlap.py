@@ -1,0 +1,102 @@
+"""Checkers of chapter 15: which channels a head reads, heads that are widened, what they weigh."""
+
+import torch
+import torch.nn.functional as F
+
+from mha.course.exercises.exercise import Exercise
+from mha.functional.attention import merge_heads
+
+
+def _channels(heads, d, overlap, *, left=None, right=None, step=None, edge=None):
+    left, right, step = overlap if left is None else left, overlap if right is None else right, step or d
+    rows = torch.arange(heads)[:, None] * step + torch.arange(-left, d + right)
+    return edge(rows, heads * d) if edge else rows.masked_fill((rows < 0) | (rows >= heads * d), -1)
+
+
+check_channels = Exercise(
+    name="the channels of each head",
+    solution=_channels,
+    cases=lambda: [(2, 3, 1), (4, 2, 2), (3, 4, 3), (5, 2, 1)],
+    mistakes={
+        "channels beyond the ends wrap round to the other end": lambda h, d, o: _channels(
+            h, d, o, edge=lambda rows, n: rows % n
+        ),
+        "the first and the last channel are repeated beyond the ends": lambda h, d, o: _channels(
+            h, d, o, edge=lambda rows, n: rows.clamp(0, n - 1)
+        ),
+        "channels beyond the ends are still numbered": lambda h, d, o: _channels(h, d, o, edge=lambda rows, n: rows),
+        "both extra parts come from the right neighbor": lambda h, d, o: _channels(h, d, o, left=0, right=2 * o),
+        "both extra parts come from the left neighbor": lambda h, d, o: _channels(h, d, o, left=2 * o, right=0),
+        "heads stand d + overlap apart instead of d": lambda h, d, o: _channels(h, d, o, step=d + o),
+        "heads stand d + 2 · overlap apart: they do not overlap": lambda h, d, o: _channels(h, d, o, step=d + 2 * o),
+        "every head reads as the first one does": lambda h, d, o: _channels(h, d, o)[:1].expand(h, -1) + 0,
+    },
+    next_step="Next: do it with tensors.",
+)
+
+
+def _widen(x, overlap, *, mode="constant", flip=False, swap=False):
+    h, d = x.shape[1], x.shape[3]
+    padded = F.pad(merge_heads(x), (overlap, overlap), mode=mode)
+    parts = [padded[..., i * d : (i + 1) * d + 2 * overlap] for i in range(h)]
+    if flip or swap:
+        left, own, right = (
+            torch.stack(p, 1) for p in zip(*(part.split([overlap, d, overlap], -1) for part in parts), strict=True)
+        )
+        left, right = (right, left) if swap else (left.flip(-1), right.flip(-1))
+        return torch.cat([left, own, right], -1)
+    return torch.stack(parts, 1)
+
+
+def _far(x, overlap):
+    """The channels of the neighbors that are farthest away."""
+    zeros = torch.zeros_like(x[:, :1, :, :overlap])
+    left = torch.cat([zeros, x[:, :-1, :, :overlap]], 1)
+    right = torch.cat([x[:, 1:, :, x.shape[3] - overlap :], zeros], 1)
+    return torch.cat([left, x, right], -1)
+
+
+def _heads() -> list[tuple]:
+    random = torch.Generator().manual_seed(15)
+    sizes = [((1, 3, 2, 4), 2), ((2, 4, 3, 5), 3), ((2, 5, 4, 3), 2)]
+    return [(torch.randn(s, generator=random, dtype=torch.float64), o) for s, o in sizes]
+
+
+check_widen = Exercise(
+    name="widened heads",
+    solution=_widen,
+    cases=_heads,
+    mistakes={
+        "the ends wrap round: the first head reads from the last": lambda x, o: _widen(x, o, mode="circular"),
+        "the outermost channel is repeated where zeros belong": lambda x, o: _widen(x, o, mode="replicate"),
+        "the ends are reflected: the first head reads itself twice": lambda x, o: _widen(x, o, mode="reflect"),
+        "the neighbors' channels stand in the wrong order": lambda x, o: _widen(x, o, flip=True),
+        "left and right neighbor have changed places": lambda x, o: _widen(x, o, swap=True),
+        "the neighbors' farthest channels, not the nearest": _far,
+        "the neighbors are left out: only zeros were added": lambda x, o: F.pad(x, (o, o)),
+    },
+    next_step="Next: what it weighs.",
+)
+
+
+def _extra(d_model, heads, overlaps):
+    return sum(2 * overlap * heads * d_model for overlap in overlaps)
+
+
+check_extra = Exercise(
+    name="the weights that overlap adds",
+    solution=_extra,
+    cases=lambda: [(12, 3, [1]), (192, 12, list(range(12))), (64, 4, [16, 8, 0]), (32, 8, [2, 2])],
+    mistakes={
+        "a head has two neighbors, and only one was counted": lambda d, h, os: _extra(d, h, os) // 2,
+        "the first and the last head were given one neighbor, but W_o has columns for the zeros too": lambda d, h, os: (
+            _extra(d, h - 1, os)
+        ),
+        "queries, keys and values get no weights: only W_o grows": lambda d, h, os: 4 * _extra(d, h, os),
+        "only one head was counted": lambda d, h, os: _extra(d, 1, os),
+        "the layers were counted, not their overlaps": lambda d, h, os: 2 * len(os) * h * d,
+        "only the last layer was counted": lambda d, h, os: _extra(d, h, os[-1:]),
+        "all of W_o was counted, not what is added": lambda d, h, os: _extra(d, h, os) + len(os) * d * d,
+    },
+    next_step="Nothing else in the layer grows.",
+)

@@ -1,0 +1,160 @@
+"""Checkers of chapter 08: LayerNorm, biases that can go, linear bias behind a cache, rotary positions."""
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.layers.positions import LinearBias, RotaryPositions, slopes
+
+
+def _random(*shape: int, seed: int = 8) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _words() -> list[tuple]:
+    """Words (b, n, m), gain, shift, eps; the last eps is large, so that its place is seen."""
+    sizes = [(1, 2, 4, 1e-6), (2, 3, 5, 1e-6), (3, 5, 6, 0.5)]
+    return [(_random(b, n, m) + 1, _random(m, seed=1), _random(m, seed=2), eps) for b, n, m, eps in sizes]
+
+
+def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, *, axes=(-1,), unbiased=False, center=True) -> Tensor:
+    """LayerNorm with places for the usual mistakes."""
+    mean = x.mean(axes, keepdim=True)
+    square = x.var(axes, unbiased=unbiased, keepdim=True) if center else (x * x).mean(axes, keepdim=True)
+    return gain * (x - mean if center else x) / (square + eps).sqrt() + shift
+
+
+def _spread(x: Tensor) -> Tensor:
+    return x.var(-1, unbiased=False, keepdim=True)
+
+
+check_norm = Exercise(
+    name="LayerNorm",
+    solution=_norm,
+    cases=_words,
+    mistakes={
+        "the mean is not taken away: this is RMSNorm": lambda *a: _norm(*a, center=False),
+        "mean and variance run over the words of a sentence, not over the channels of a word": (
+            lambda *a: _norm(*a, axes=(-2,))
+        ),
+        "mean and variance run over words and channels together": lambda *a: _norm(*a, axes=(-2, -1)),
+        "mean and variance run over the batch": lambda *a: _norm(*a, axes=(0,)),
+        "the variance divides by m − 1 (torch's default), not by m": lambda *a: _norm(*a, unbiased=True),
+        "eps stands outside the root": (
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x).sqrt() + eps) + s
+        ),
+        "divided by the variance, not by its root": (
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x) + eps) + s
+        ),
+        "the gain is forgotten": lambda x, g, s, eps: _norm(x, torch.ones_like(g), s, eps),
+        "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),
+        "the shift is added before the gain is applied": lambda x, g, s, eps: _norm(x, g, g * s, eps),
+    },
+    next_step="Next: which biases can go.",
+)
+
+
+def _biases() -> list[tuple]:
+    """Biases b_q, b_k, b_v, the matrix w_o (h·d, m) and b_o; h·d = m, so that a forgotten matrix keeps the shape."""
+    return [(*(_random(m, seed=s) for s in (1, 2, 3)), _random(m, m, seed=4), _random(m, seed=5)) for m in (2, 4, 6)]
+
+
+check_lean = Exercise(
+    name="two biases instead of four",
+    solution=lambda q, k, v, w, o: [q, o + v @ w],
+    cases=_biases,
+    mistakes={
+        "the bias of the values is dropped, but it reaches the output": lambda q, k, v, w, o: [q, o],
+        "the bias of the values does not go through w_o": lambda q, k, v, w, o: [q, o + v],
+        "w_o is transposed": lambda q, k, v, w, o: [q, o + w @ v],
+        "b_o goes through w_o as well": lambda q, k, v, w, o: [q, (o + v) @ w],
+        "b_o is lost": lambda q, k, v, w, o: [q, v @ w],
+        "the key bias is added to the query bias: it belongs nowhere": lambda q, k, v, w, o: [q + k, o + v @ w],
+        "the key bias is treated like the value bias": lambda q, k, v, w, o: [q, o + (k + v) @ w],
+        "the query bias is dropped, but it changes the scores": lambda q, k, v, w, o: [torch.zeros_like(q), o + v @ w],
+        "query and key bias have changed places": lambda q, k, v, w, o: [k, o + v @ w],
+    },
+    next_step="Next: distances behind a cache.",
+)
+
+
+def _scores() -> list[tuple]:
+    """Scores (b, h, i, j) and slopes (h,); a cache is in use where i < j."""
+    sizes = [(1, 2, 1, 3), (1, 2, 3, 3), (2, 4, 2, 5), (2, 3, 4, 6)]
+    return [(_random(b, h, i, j), slopes(h)) for b, h, i, j in sizes]
+
+
+def _far(scores: Tensor, *, start: int | None = None, power: int = 1, signed: bool = False) -> Tensor:
+    i, j = scores.shape[-2:]
+    places = torch.arange(j, dtype=scores.dtype)
+    start = j - i if start is None else start
+    distance = places[start : start + i, None] - places
+    return (distance if signed else distance.abs()) ** power
+
+
+def _lowered(scores: Tensor, slope: Tensor, sign: int = -1, **how) -> Tensor:
+    return scores + sign * slope[:, None, None] * _far(scores, **how)
+
+
+check_distance = Exercise(
+    name="linear bias behind a cache",
+    solution=lambda scores, _slopes: LinearBias().bias(scores),
+    cases=_scores,
+    mistakes={
+        "the queries are taken for the first places; behind a cache they are the last": (
+            lambda s, m: _lowered(s, m, start=0)
+        ),
+        "the bias is added: far words are favored": lambda s, m: _lowered(s, m, sign=1),
+        "the distance keeps its sign: words that follow are raised": lambda s, m: _lowered(s, m, signed=True),
+        "the distance is squared": lambda s, m: _lowered(s, m, power=2),
+        "all heads have the slope of the first": lambda s, m: _lowered(s, m[:1].expand_as(m)),
+        "all heads have the mean slope": lambda s, m: _lowered(s, m.mean().expand_as(m)),
+        "the slopes are in reverse order": lambda s, m: _lowered(s, m.flip(0)),
+        "the slopes are not used": lambda s, m: _lowered(s, torch.ones_like(m)),
+        "the scores are multiplied by the bias": lambda s, m: s * m[:, None, None] * _far(s),
+        "the bias is divided by the number of keys": lambda s, m: _lowered(s, m / s.shape[-1]),
+    },
+    next_step="Next: turn.",
+)
+
+
+def _queries() -> list[tuple]:
+    """Queries (b, h, n, d) and the place of the first one."""
+    sizes = [(1, 1, 2, 4, 0), (1, 2, 4, 6, 0), (2, 2, 3, 8, 5), (2, 1, 1, 8, 9)]
+    return [(_random(b, h, n, d), start) for b, h, n, d, start in sizes]
+
+
+def _turned(x: Tensor, start: int, *, exponent: float = 2.0, direction: int = 1, sign: int = 1, flat=False) -> Tensor:
+    """Rotary positions with places for the usual mistakes."""
+    n, half = x.shape[-2], x.shape[-1] // 2
+    pairs = torch.zeros(half) if flat else torch.arange(half)
+    rates = 10000.0 ** (-exponent * pairs.to(x.dtype) / (2 * half))
+    angles = direction * torch.arange(start, start + n, dtype=x.dtype)[:, None] * rates
+    (a, b), cos, sin = x.chunk(2, -1), angles.cos(), angles.sin()
+    return torch.cat([a * cos - b * sin, sign * (b * cos + a * sin)], -1)
+
+
+def _half_turned(x: Tensor, start: int) -> Tensor:
+    """Leave the second half as it was: only one of the two lines."""
+    return torch.cat([_turned(x, start).chunk(2, -1)[0], x.chunk(2, -1)[1]], -1)
+
+
+check_turn = Exercise(
+    name="rotary positions",
+    solution=lambda x, start: RotaryPositions().turn(x, start),
+    cases=_queries,
+    mistakes={
+        "channels 2c and 2c + 1 are paired: that is the interleaved layout": (
+            lambda x, start: RotaryPositions(layout="interleaved").turn(x, start)
+        ),
+        "the places begin at 0 whatever `start` is, as they do when a cache is forgotten": lambda x, _s: _turned(x, 0),
+        "the places begin at start + 1": lambda x, start: _turned(x, start + 1),
+        "turned the other way: the signs of both sines are swapped": lambda x, start: _turned(x, start, direction=-1),
+        "the second half has the wrong sign": lambda x, start: _turned(x, start, sign=-1),
+        "the exponent is −c/d, it should be −2c/d": lambda x, start: _turned(x, start, exponent=1.0),
+        "the exponent is −4c/d: the factor 2 was taken twice": lambda x, start: _turned(x, start, exponent=4.0),
+        "all pairs are turned by the same angle": lambda x, start: _turned(x, start, flat=True),
+        "only the first half is changed": _half_turned,
+    },
+    next_step="Next: read what trained heads do.",
+)

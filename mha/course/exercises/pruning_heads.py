@@ -1,0 +1,212 @@
+"""Checkers of chapter 10: importance, a cut, the chance that a gate is open, the patient search."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+
+
+def _random(*shape: int, seed: int = 10) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _reads() -> list[tuple]:
+    """Reads (b, h, i, d) and the gradient there."""
+    sizes = [(2, 2, 2, 3), (3, 4, 5, 2), (4, 3, 2, 4)]
+    return [(_random(*size, seed=1), _random(*size, seed=2)) for size in sizes]
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm()
+
+
+check_importance = Exercise(
+    name="importance",
+    solution=lambda z, s: _unit((z * s).sum((2, 3)).abs().mean(0)),
+    cases=_reads,
+    mistakes={
+        "the sign goes after the mean over examples: helping here and hurting there cancels": (
+            lambda z, s: _unit((z * s).sum((2, 3)).mean(0).abs())
+        ),
+        "the sign goes for each token, as in the released code, not for each example": (
+            lambda z, s: _unit((z * s).sum(3).abs().sum(2).mean(0))
+        ),
+        "the sign goes for each number before anything is summed": lambda z, s: _unit(
+            (z * s).abs().sum((2, 3)).mean(0)
+        ),
+        "the sign is kept": lambda z, s: _unit((z * s).sum((2, 3)).mean(0)),
+        "the gradient is not multiplied by what was read": lambda z, s: _unit(s.sum((2, 3)).abs().mean(0)),
+        "only the size of what was read counts, the gradient is not used": lambda z, s: _unit(
+            z.norm(dim=(2, 3)).mean(0)
+        ),
+        "not divided by the length": lambda z, s: (z * s).sum((2, 3)).abs().mean(0),
+        "divided by the sum, not by the length": (
+            lambda z, s: (z * s).sum((2, 3)).abs().mean(0) / (z * s).sum((2, 3)).abs().mean(0).sum()
+        ),
+        "the slope is squared": lambda z, s: _unit((z * s).sum((2, 3)).square().mean(0)),
+    },
+    next_step="Next: cut.",
+)
+
+
+def _matrices() -> list[tuple]:
+    """Weights w_v (h·d, m) and w_o (m, h·d) with m = h·d, the number of heads, and half of them in some order."""
+    sizes = [(2, 2, [1]), (4, 3, [3, 0]), (4, 4, [2, 1])]
+    return [(_random(h * d, h * d, seed=3), _random(h * d, h * d, seed=4), h, keep) for h, d, keep in sizes]
+
+
+def _rows(w: Tensor, heads: int, keep: list[int]) -> Tensor:
+    return w.unflatten(0, (heads, -1))[keep].flatten(0, 1)
+
+
+def _cut(w_v: Tensor, w_o: Tensor, heads: int, keep: list[int]) -> list[Tensor]:
+    return [_rows(w_v, heads, keep), _rows(w_o.T, heads, keep).T]
+
+
+def _others(heads: int, keep: list[int]) -> list[int]:
+    return [h for h in range(heads) if h not in keep]
+
+
+def _scattered(w: Tensor, heads: int, keep: list[int]) -> Tensor:
+    """Take rows as if the heads were dealt out like cards."""
+    return w.unflatten(0, (-1, heads))[:, keep].flatten(0, 1)
+
+
+check_cut = Exercise(
+    name="cut",
+    solution=lambda v, o, h, keep: _cut(v, o, h, sorted(keep)),
+    cases=_matrices,
+    mistakes={
+        "the rows of w_o are cut: its heads lie along the columns": (
+            lambda v, o, h, keep: [_rows(v, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
+        ),
+        "the columns of w_v are cut: its heads lie along the rows": (
+            lambda v, o, h, keep: [_rows(v.T, h, sorted(keep)), _rows(o.T, h, sorted(keep)).T]
+        ),
+        "both are cut along the wrong axis": (
+            lambda v, o, h, keep: [_rows(v.T, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
+        ),
+        "the heads in the list are removed instead of kept": lambda v, o, h, keep: _cut(v, o, h, _others(h, keep)),
+        "the heads stand in the order of the list": _cut,
+        "the first heads are kept, so many as the list has": lambda v, o, h, keep: _cut(
+            v, o, h, list(range(len(keep)))
+        ),
+        "the channels of a head are taken from all over: they are neighbors": (
+            lambda v, o, h, keep: [_scattered(v, h, sorted(keep)), _scattered(o.T, h, sorted(keep)).T]
+        ),
+        "w_v keeps the chosen heads and w_o the others": (
+            lambda v, o, h, keep: [_cut(v, o, h, sorted(keep))[0], _cut(v, o, h, _others(h, keep))[1]]
+        ),
+    },
+    next_step="Next: how likely a gate is open.",
+)
+
+
+def _gates() -> list[tuple]:
+    """Numbers log a (h,), then β, low and high."""
+    odds = torch.tensor([-3.0, -0.7, 0.0, 0.4, 1.5, 4.0], dtype=torch.float64)
+    return [(odds[1:4], 0.33, -0.1, 1.1), (odds, 0.5, -0.2, 1.3), (odds, 0.66, -0.5, 1.1)]
+
+
+def _open(a: Tensor, beta: float, low: float, high: float, *, sign: int = -1, ratio: float | None = None) -> Tensor:
+    return (a + sign * beta * math.log(-low / high if ratio is None else ratio)).sigmoid()
+
+
+def _gate(a: Tensor, low: float, high: float) -> Tensor:
+    return (a.sigmoid() * (high - low) + low).clamp(0, 1)
+
+
+check_open = Exercise(
+    name="how likely a gate is open",
+    solution=lambda a, b, low, high: [_open(a, b, low, high), _gate(a, low, high)],
+    cases=_gates,
+    mistakes={
+        "the sign before beta · log is wrong": lambda a, b, low, high: [
+            _open(a, b, low, high, sign=1),
+            _gate(a, low, high),
+        ],
+        "beta is forgotten in the probability": lambda a, b, low, high: [_open(a, 1.0, low, high), _gate(a, low, high)],
+        "the stretching is forgotten in the probability": lambda a, b, low, high: [a.sigmoid(), _gate(a, low, high)],
+        "log a is divided by beta in the probability": (
+            lambda a, b, low, high: [_open(a / b, 1.0, low, high), _gate(a, low, high)]
+        ),
+        "this is the probability that the gate is closed": (
+            lambda a, b, low, high: [1 - _open(a, b, low, high), _gate(a, low, high)]
+        ),
+        "this is the probability that the gate is exactly 1": (
+            lambda a, b, low, high: [_open(a, b, low, high, ratio=(1 - low) / (high - 1)), _gate(a, low, high)]
+        ),
+        "log a is divided by beta in evaluation: that belongs to the noise": (
+            lambda a, b, low, high: [_open(a, b, low, high), _gate(a / b, low, high)]
+        ),
+        "the gate in evaluation is not stretched": lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid()],
+        "the gate in evaluation is not cut to 0 and 1": (
+            lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid() * (high - low) + low]
+        ),
+        "the gate is cut before it is stretched": (
+            lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid().clamp(0, 1) * (high - low)]
+        ),
+    },
+    next_step="Next: the patient search.",
+)
+
+
+def _losses() -> list[tuple]:
+    """Losses for every choice of heads, as a list: stand-ins, ties, and numbers without a plan."""
+    standins = [4.0, 1.0, 1.1, 0.9, 3.5, 0.8, 0.7, 0.5]
+    ties = [3.0, 2.0, 2.0, 1.0, 2.0, 1.0, 1.0, 0.0]
+    generator = torch.Generator().manual_seed(6)
+    return [(standins,), (ties,), *((torch.rand(2**h, generator=generator).tolist(),) for h in (3, 4, 5))]
+
+
+def _search(loss: list[float], pick=min, *, last: bool = False) -> list[int]:
+    """Remove heads one at a time; ``last`` prefers the larger number of equals."""
+    speaking, gone = len(loss) - 1, []
+    left = list(range(speaking.bit_length()))
+    while left:
+        gone.append(pick(left[::-1] if last else left, key=lambda h: loss[speaking - 2**h]))
+        left.remove(gone[-1])
+        speaking -= 2 ** gone[-1]
+    return gone
+
+
+def _ranked(loss: list[float], key) -> list[int]:
+    return sorted(range((len(loss) - 1).bit_length()), key=key)
+
+
+def _grown(loss: list[float]) -> list[int]:
+    """Add heads one at a time, the most useful first."""
+    speaking, came = 0, []
+    left = list(range((len(loss) - 1).bit_length()))
+    while left:
+        came.append(min(left, key=lambda h: loss[speaking + 2**h]))
+        left.remove(came[-1])
+        speaking += 2 ** came[-1]
+    return came
+
+
+check_order = Exercise(
+    name="the patient search",
+    solution=_search,
+    cases=_losses,
+    mistakes={
+        "each head is measured once: nothing is measured again after a removal": (
+            lambda loss: _ranked(loss, lambda h: loss[len(loss) - 1 - 2**h])
+        ),
+        "the head that is missed most goes first": lambda loss: _search(loss, max),
+        "the order is reversed: the last to go stands first": lambda loss: _search(loss)[::-1],
+        "each head is judged by the loss when it speaks alone, worst first": (
+            lambda loss: _ranked(loss, lambda h: -loss[2**h])
+        ),
+        "each head is judged by the loss when it speaks alone, best first": lambda loss: _ranked(
+            loss, lambda h: loss[2**h]
+        ),
+        "heads are added one by one, not removed": _grown,
+        "heads are added one by one and the order is reversed": lambda loss: _grown(loss)[::-1],
+        "of two equals the larger number goes": lambda loss: _search(loss, last=True),
+        "heads go in the order of their numbers": lambda loss: list(range((len(loss) - 1).bit_length())),
+    },
+    next_step="Next: what heads cost.",
+)

@@ -1,0 +1,114 @@
+"""Checkers of chapter 18: when a word is out, heads of their own kind, the backward pass with zeros."""
+
+import math
+
+import torch
+
+from mha.course.exercises.exercise import Exercise
+from mha.functional.entmax import entmax
+
+check_gap = Exercise(
+    name="out of the race",
+    solution=lambda alpha: 1 / (alpha - 1),
+    cases=lambda: [(1.5,), (2.0,), (1.25,), (1.1,)],
+    mistakes={
+        "the threshold itself, not the gap": lambda alpha: -1.0,
+        "1/α; the factor in the formula is α − 1": lambda alpha: 1 / alpha,
+        "α − 1 instead of 1/(α − 1)": lambda alpha: alpha - 1,
+        "the exponent was applied once more": lambda alpha: 1 / (alpha - 1) ** 2,
+        "counted from equal weights: half of the gap": lambda alpha: 0.5 / (alpha - 1),
+        "the sign is turned round": lambda alpha: -1 / (alpha - 1),
+        "that is where softmax underflows in float32": lambda alpha: 104.0,
+        "2 − α in place of α − 1": lambda alpha: 1 / (3 - alpha),
+    },
+    next_step="Next: one α for each head.",
+)
+
+
+def _weights(scores, raw, mask):
+    return entmax(scores.masked_fill(~mask, -torch.inf), 1 + raw.sigmoid())
+
+
+def _hidden_late(scores, raw, mask, *, again=False):
+    weights = entmax(scores, 1 + raw.sigmoid()) * mask
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-9) if again else weights
+
+
+def _scored() -> list[tuple]:
+    random = torch.Generator().manual_seed(1)
+    sizes = [(1, 2, 2, 3), (2, 3, 4, 5)]
+    masks = [[[1, 1, 0], [0, 1, 1]], [[1, 0, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 1, 0, 1], [1, 1, 0, 1, 0]]]
+    return [
+        (
+            1.5 * torch.randn(s, generator=random, dtype=torch.float64),
+            torch.randn(s[1], generator=random, dtype=torch.float64),
+            torch.tensor(mask).bool(),
+        )
+        for s, mask in zip(sizes, masks, strict=True)
+    ]
+
+
+check_heads = Exercise(
+    name="heads of their own kind, and a mask",
+    solution=_weights,
+    cases=_scored,
+    mistakes={
+        "the mask is left out": lambda s, a, m: _weights(s, a, torch.ones_like(m)),
+        "hidden after the weights were made: the rows no longer sum to 1": _hidden_late,
+        "hidden too late, then divided by the sum: that works for softmax only": lambda s, a, m: _hidden_late(
+            s, a, m, again=True
+        ),
+        "True was taken for hidden": lambda s, a, m: _weights(s, a, ~m),
+        "hidden scores are 0: an ordinary score": lambda s, a, m: entmax(s * m, 1 + a.sigmoid()),
+        "softmax in every head": lambda s, a, m: s.masked_fill(~m, -torch.inf).softmax(-1),
+        "α = 1.5 in every head": lambda s, a, m: entmax(s.masked_fill(~m, -torch.inf), 1.5),
+        "the α of the heads in the wrong order": lambda s, a, m: _weights(s, a.flip(0), m),
+        "sigmoid of −a: large numbers make softmax heads": lambda s, a, m: _weights(s, -a, m),
+    },
+    next_step="Next: what the zeros learn.",
+)
+
+
+def _backward(p, dp, alpha, *, r=None, count=None):
+    r = torch.where(p > 0, p ** (2 - alpha), 0) if r is None else r
+    count = r.sum(-1, keepdim=True) if count is None else count
+    return r * (dp - (r * dp).sum(-1, keepdim=True) / count)
+
+
+def _sparse_rows() -> list[tuple]:
+    random = torch.Generator().manual_seed(2)
+    cases = []
+    for alpha, shape in ((1.5, (1, 1, 4)), (2.0, (2, 3, 5)), (1.25, (2, 2, 6))):
+        scores = 2 * torch.randn(shape, generator=random, dtype=torch.float64)
+        cases.append((entmax(scores[None], alpha)[0], torch.randn(shape, generator=random, dtype=torch.float64), alpha))
+    return cases
+
+
+check_backward = Exercise(
+    name="the backward pass with zeros",
+    solution=_backward,
+    cases=_sparse_rows,
+    mistakes={
+        "that is softmax: p in place of r": lambda p, dp, a: _backward(p, dp, a, r=p),
+        "words without weight take part at α = 2, where 0⁰ is 1": lambda p, dp, a: _backward(p, dp, a, r=p ** (2 - a)),
+        "the average is not divided by the sum of r": lambda p, dp, a: _backward(p, dp, a, count=1.0),
+        "the average is not taken away": lambda p, dp, a: torch.where(p > 0, p ** (2 - a), 0) * dp,
+        "a plain mean over the row": lambda p, dp, a: (
+            torch.where(p > 0, p ** (2 - a), 0) * (dp - dp.mean(-1, keepdim=True))
+        ),
+        "the exponent is α − 1, not 2 − α": lambda p, dp, a: _backward(p, dp, a, r=torch.where(p > 0, p ** (a - 1), 0)),
+        "every word of the support counts alike: right at α = 2 only": lambda p, dp, a: _backward(
+            p, dp, a, r=(p > 0).to(p)
+        ),
+        "the sums run down the columns": lambda p, dp, a: (
+            torch.where(p > 0, p ** (2 - a), 0)
+            * (
+                dp
+                - (torch.where(p > 0, p ** (2 - a), 0) * dp).sum(-2, keepdim=True)
+                / torch.where(p > 0, p ** (2 - a), 0).sum(-2, keepdim=True).clamp(min=math.ulp(1.0))
+            )
+        ),
+        "the sign is turned round": lambda p, dp, a: -_backward(p, dp, a),
+    },
+    next_step="That is what the library does in its backward pass.",
+)

@@ -1,0 +1,179 @@
+"""Checkers of chapter 05: cut into heads, join them again, fold a mask, a whole layer from stored weights."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.functional.attention import merge_heads, split_heads
+
+
+def _random(*shape: int, seed: int = 5) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _words() -> list[tuple]:
+    """Words (b, n, m) and a number of heads; the smallest can be read with the eye: 23 is channel 3 of word 2."""
+    named = torch.tensor([[[11.0, 12, 13, 14], [21, 22, 23, 24], [31, 32, 33, 34]]])
+    return [(named, 2), (_random(2, 4, 6), 3), (_random(3, 5, 12), 4), (_random(2, 6, 8), 2)]
+
+
+def _width(x: Tensor, heads: int) -> int:
+    return x.shape[-1] // heads
+
+
+check_split = Exercise(
+    name="cut into heads",
+    solution=split_heads,
+    cases=_words,
+    mistakes={
+        "one reshape to the final shape: the heads cut the sentence into pieces, not the channels": (
+            lambda x, heads: x.reshape(x.shape[0], heads, x.shape[1], -1)
+        ),
+        "head 0 takes every h-th channel instead of the first d": (
+            lambda x, heads: x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
+        ),
+        "words and channels change places before a reshape: each word is torn apart": (
+            lambda x, heads: x.mT.reshape(x.shape[0], heads, x.shape[1], -1)
+        ),
+        "the heads are in reverse order": lambda x, heads: split_heads(x, heads).flip(1),
+        "the channels inside a head are in reverse order": lambda x, heads: split_heads(x, heads).flip(-1),
+        "every head gets the first d channels": (
+            lambda x, heads: x[:, None, :, : _width(x, heads)].expand(-1, heads, -1, -1)
+        ),
+        "every head gets the last d channels": (
+            lambda x, heads: x[:, None, :, -_width(x, heads) :].expand(-1, heads, -1, -1)
+        ),
+        "batch and heads are mixed: the view starts with the heads": (
+            lambda x, heads: x.reshape(heads, x.shape[0], x.shape[1], -1).transpose(0, 1)
+        ),
+    },
+    by_hand=True,
+    next_step="Next: the way back.",
+)
+
+
+def _reads() -> list[tuple]:
+    named = torch.tensor([[[[11.0, 12], [21, 22], [31, 32]], [[13, 14], [23, 24], [33, 34]]]])
+    return [(named,), (_random(2, 3, 4, 2),), (_random(3, 4, 5, 3),), (_random(2, 2, 6, 4),)]
+
+
+def _narrow(z: Tensor) -> Tensor:
+    return z.mean(1).repeat(1, 1, z.shape[1])
+
+
+check_merge = Exercise(
+    name="join the heads",
+    solution=merge_heads,
+    cases=_reads,
+    mistakes={
+        "one reshape without the transposition: a row holds several words of one head": (
+            lambda z: z.reshape(z.shape[0], z.shape[2], -1)
+        ),
+        "the channels of the heads alternate: heads and channels were swapped before the join": (
+            lambda z: z.permute(0, 2, 3, 1).flatten(2)
+        ),
+        "channels and words were swapped, not heads and words": (
+            lambda z: z.transpose(1, 3).reshape(z.shape[0], z.shape[2], -1)
+        ),
+        "the heads are in reverse order": lambda z: merge_heads(z.flip(1)),
+        "the heads are averaged, and the average is repeated": _narrow,
+        "the heads are added up, and the sum is repeated": lambda z: _narrow(z) * z.shape[1],
+        "only the first head, repeated": lambda z: z[:, 0].repeat(1, 1, z.shape[1]),
+        "the words are in reverse order": lambda z: merge_heads(z.flip(2)),
+    },
+    next_step="Next: a mask for folded heads.",
+)
+
+
+def _masks() -> list[tuple]:
+    """Masks (b, i, j), a different one for each sentence, and a number of heads."""
+    mixed = _random(3, 4, 5) > 0
+    return [
+        (torch.tensor([[[True, True]], [[True, False]]]), 2),
+        (mixed, 2),
+        (mixed[:2, :, :4], 4),
+        (_random(4, 3, 3, seed=6) > 0, 3),
+    ]
+
+
+check_fold = Exercise(
+    name="fold a mask",
+    solution=lambda mask, heads: mask.repeat_interleave(heads, dim=0),
+    cases=_masks,
+    mistakes={
+        "the masks are tiled: sentence 0, sentence 1, … and again, so heads get the mask of another sentence": (
+            lambda mask, heads: mask.repeat(heads, 1, 1)
+        ),
+        "every sentence gets the mask of the first": (lambda mask, heads: mask[:1].expand(len(mask) * heads, -1, -1)),
+        "every sentence gets the mask of the last": (lambda mask, heads: mask[-1:].expand(len(mask) * heads, -1, -1)),
+        "True and False have changed places": lambda mask, heads: ~mask.repeat_interleave(heads, dim=0),
+        "the sentences are in reverse order": lambda mask, heads: mask.flip(0).repeat_interleave(heads, dim=0),
+        "a key is visible only where all sentences allow it": (
+            lambda mask, heads: mask.all(0, keepdim=True).expand(len(mask) * heads, -1, -1)
+        ),
+        "a key is visible where any sentence allows it": (
+            lambda mask, heads: mask.any(0, keepdim=True).expand(len(mask) * heads, -1, -1)
+        ),
+    },
+    next_step="Next: the whole layer.",
+)
+
+
+def _layers() -> list[tuple]:
+    """Words (b, n, m), four square matrices as nn.Linear stores them, (out, in), and a number of heads."""
+    sizes = [(1, 3, 4, 2), (2, 6, 6, 3), (2, 4, 8, 4)]
+    return [
+        (_random(b, n, m), *(_random(m, m, seed=s) / math.sqrt(m) for s in (1, 2, 3, 4)), heads)
+        for b, n, m, heads in sizes
+    ]
+
+
+def _layer(
+    x, w_q, w_k, w_v, w_o, heads, *, split=split_heads, merge=merge_heads, scale=None,
+    turn=lambda w: w.T, softmax=lambda s: s.softmax(-1),
+):  # fmt: skip
+    """A whole layer with places for the usual mistakes."""
+    q, k, v = (split(x @ turn(w), heads) for w in (w_q, w_k, w_v))
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return merge(softmax(q @ k.mT * scale) @ v) @ turn(w_o)
+
+
+def _viewed(x: Tensor, heads: int) -> Tensor:
+    return x.reshape(x.shape[0], heads, x.shape[1], -1)
+
+
+def _unviewed(z: Tensor) -> Tensor:
+    return z.reshape(z.shape[0], z.shape[2], -1)
+
+
+def _woven(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
+
+
+check_layer = Exercise(
+    name="a whole layer",
+    solution=_layer,
+    cases=_layers,
+    mistakes={
+        "the stored matrices are not transposed (nn.Linear computes x @ weight.T)": (
+            lambda *a: _layer(*a, turn=lambda w: w)
+        ),
+        "the heads were cut and joined with one reshape each: they cut the sentence": (
+            lambda *a: _layer(*a, split=_viewed, merge=_unviewed)
+        ),
+        "the heads were joined with one reshape: the words are mixed up": lambda *a: _layer(*a, merge=_unviewed),
+        "the heads were cut with one reshape, but joined correctly": lambda *a: _layer(*a, split=_viewed),
+        "the heads take every h-th channel": lambda *a: _layer(*a, split=_woven),
+        "scaled by √d_model instead of √d": lambda *a: _layer(*a, scale=1 / math.sqrt(a[0].shape[-1])),
+        "the scores are not scaled": lambda *a: _layer(*a, scale=1.0),
+        "softmax over the queries": lambda *a: _layer(*a, softmax=lambda s: s.softmax(-2)),
+        "softmax over the heads": lambda *a: _layer(*a, softmax=lambda s: s.softmax(1)),
+        "one wide head: the heads were never cut": lambda *a: _layer(*a[:-1], 1),
+        "W_o is left out": lambda *a: _layer(*a[:4], torch.eye(len(a[4]), dtype=a[4].dtype), a[5]),
+        "W_o is not transposed": lambda *a: _layer(*a[:4], a[4].T, a[5]),
+    },
+    by_hand=True,
+    next_step="Next: chapter 06 asks what W_o is for.",
+)

@@ -1,0 +1,122 @@
+"""Checkers of chapter 01: softmax, one query's read, a whole attention head."""
+
+import math
+
+import torch
+
+from mha import reference
+from mha.course.exercises.exercise import Exercise
+from mha.functional.attention import attend
+
+
+def _rows() -> list[tuple]:
+    return [([0.0, 1.0],), ([5.0, 2.0, 1.0, 2.0],), ([-3.0, 0.5, 0.5],), ([800.0, 801.0, 799.0],)]
+
+
+def _two_to_the(row: list[float]) -> list[float]:
+    return reference.softmax([x * math.log(2) for x in row])
+
+
+check_softmax = Exercise(
+    name="softmax",
+    solution=reference.softmax,
+    cases=_rows,
+    mistakes={
+        "each number divided by the sum, without the exponential": lambda row: [x / sum(row) for x in row],
+        "the exponentials, not divided by their sum": lambda row: [math.exp(x - max(row)) for x in row],
+        "divided by the largest number instead of the sum": lambda row: [x / max(row) for x in row],
+        "powers of 2 instead of powers of e": _two_to_the,
+        "the logarithm of the softmax": lambda row: [math.log(p) for p in reference.softmax(row)],
+        "the largest number takes all (a hard maximum)": lambda row: [float(x == max(row)) for x in row],
+        "equal weights": lambda row: [1 / len(row) for _ in row],
+        "the signs are turned round: the smallest number wins": lambda row: reference.softmax([-x for x in row]),
+    },
+    next_step="Next: use it to read for one query.",
+)
+
+
+def _queries() -> list[tuple]:
+    keys, values = [[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [2.0, 0.0], [1.0, 1.0]]
+    more = [
+        [0.3, -1.0, 0.5, 2.0],
+        [1.0, 0.2, -0.7, 0.4],
+        [-1.5, 0.8, 0.1, 0.9],
+        [0.6, 0.6, -0.2, 0.0],
+        [1.0, -1.0, 1.0, 0.5],
+    ]
+    return [
+        ([2.0, 0.0], keys, values),
+        ([1.5, -0.5, 0.8, 1.2], more, [[row[1], row[3], row[0], row[2]] for row in more]),
+    ]
+
+
+def _read(q: list, keys: list, values: list, scale: float | None = None) -> list[float]:
+    return reference.attention([q], keys, values, scale=scale)[0]
+
+
+def _unnormalized(q: list, keys: list, values: list) -> list[float]:
+    powers = [math.exp(s) for s in reference.attention_scores([q], keys)[0]]
+    return reference.matmul([powers], values)[0]
+
+
+def _hard(q: list, keys: list, values: list) -> list[float]:
+    scores = reference.attention_scores([q], keys)[0]
+    return values[scores.index(max(scores))]
+
+
+check_read = Exercise(
+    name="what one query reads",
+    solution=_read,
+    cases=_queries,
+    mistakes={
+        "the scores are not scaled": lambda q, k, v: _read(q, k, v, scale=1.0),
+        "scaled by d instead of √d": lambda q, k, v: _read(q, k, v, scale=1 / len(q)),
+        "multiplied by √d instead of divided": lambda q, k, v: _read(q, k, v, scale=math.sqrt(len(q))),
+        "the weights do not sum to one": _unnormalized,
+        "the keys are read instead of the values": lambda q, k, v: _read(q, k, k),
+        "the query is compared with the values": lambda q, k, v: _read(q, v, v),
+        "only the best value is taken (a hard maximum)": _hard,
+        "all values count the same": lambda q, k, v: _read([0.0 for _ in q], k, v),
+        "divided by √d after the softmax": lambda q, k, v: [x / math.sqrt(len(q)) for x in _read(q, k, v, scale=1.0)],
+    },
+    next_step="Next: all queries at once, as matrices.",
+)
+
+
+def _heads() -> list[tuple]:
+    random = torch.Generator().manual_seed(1)
+    sizes = [(1, 2, 3, 2, 2), (2, 5, 7, 3, 4), (3, 4, 5, 5, 2)]
+    return [
+        tuple(torch.randn(s, generator=random, dtype=torch.float64) for s in ((b, n, m), (m, k), (m, k), (m, v)))
+        for b, n, m, k, v in sizes
+    ]
+
+
+def _head(x, w_q, w_k, w_v, *, scale=None, softmax=lambda s: s.softmax(-1), swap=False, after=1.0):
+    """One head with places for the usual mistakes."""
+    q, k, v = x @ w_q, x @ w_k, x @ w_v
+    q, k = (k, q) if swap else (q, k)
+    return softmax(q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)) @ v * after
+
+
+def _right(x, w_q, w_k, w_v):
+    return attend(x @ w_q, x @ w_k, x @ w_v, explicit=True)
+
+
+check_attention = Exercise(
+    name="a whole attention head",
+    solution=_right,
+    cases=_heads,
+    mistakes={
+        "softmax over the queries (the wrong axis)": lambda *a: _head(*a, softmax=lambda s: s.softmax(-2)),
+        "softmax over the whole matrix": lambda *a: _head(*a, softmax=lambda s: s.flatten(1).softmax(-1).view_as(s)),
+        "softmax over the batch": lambda *a: _head(*a, softmax=lambda s: s.softmax(0)),
+        "queries and keys have changed places": lambda *a: _head(*a, swap=True),
+        "the scores are not scaled": lambda *a: _head(*a, scale=1.0),
+        "scaled by √ of the word's width instead of √d_k": lambda *a: _head(*a, scale=1 / math.sqrt(a[0].shape[-1])),
+        "divided by √d_k after the softmax": lambda *a: _head(*a, scale=1.0, after=1 / math.sqrt(a[1].shape[-1])),
+        "no softmax": lambda *a: _head(*a, softmax=lambda s: s),
+    },
+    by_hand=True,
+    next_step="Next: chapter 02 asks why the scale is there.",
+)

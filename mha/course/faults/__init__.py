@@ -1,0 +1,20 @@
+"""The fault museum: real public faults in miniature, each with the test that sees it and the mended line.
+
+An exhibit passes its weak check (usually the shape) both broken and mended; its test tells the two apart. The page
+"Fault museum" of the book is written from here.
+
+Taught in: the page "Fault museum" and the sections "A fault from the wild" of all chapters.
+"""
+
+from mha.course.faults.cutting import CUTTING
+from mha.course.faults.exhibit import Exhibit
+from mha.course.faults.hiding import HIDING
+from mha.course.faults.judging import JUDGING
+from mha.course.faults.pruning import PRUNING
+from mha.course.faults.running import RUNNING
+from mha.course.faults.scoring import SCORING
+
+EXHIBITS = (*CUTTING, *SCORING, *HIDING, *PRUNING, *RUNNING, *JUDGING)
+
+
+__all__ = ["EXHIBITS", "Exhibit"]

@@ -1,0 +1,219 @@
+"""Faults of cutting heads, joining them, and of the matrices around them.
+
+Taught in: chapters 04 to 06, 12 and 13.
+"""
+
+import copy
+
+import torch
+from torch import nn
+
+from mha.course.faults.exhibit import Exhibit
+
+X = torch.arange(24.0).view(1, 6, 4)  # 6 words of 4 channels
+
+
+HEADS = torch.arange(24.0).view(1, 2, 6, 2)  # 2 heads of width 2
+
+
+def cut_by_view(x, heads):
+    """Cut the words into heads with view alone."""
+    b, n, m = x.shape
+    return x.view(b, heads, n, m // heads)
+
+
+def cut_by_view_and_transpose(x, heads):
+    """Cut the channels of each word, then bring the heads to the front."""
+    b, n, m = x.shape
+    return x.view(b, n, heads, m // heads).transpose(1, 2)
+
+
+def shuffled_words_stay_words(cut):
+    """Shuffle the words: each head must hold the same words, shuffled in the same way."""
+    order = torch.tensor([3, 0, 5, 1, 2, 4])
+    return torch.equal(cut(X[:, order], 2), cut(X, 2)[:, :, order])
+
+
+def join_by_reshape(heads):
+    """Put the heads side by side without bringing the words back to the front."""
+    b, h, n, d = heads.shape
+    return heads.reshape(b, n, h * d)
+
+
+def join_by_transpose(heads):
+    """Bring the words to the front, then put the heads side by side."""
+    b, h, n, d = heads.shape
+    return heads.transpose(1, 2).reshape(b, n, h * d)
+
+
+def a_row_holds_one_word(join):
+    """Write the number of its word into each read: a joined row must hold one number only."""
+    words = torch.arange(6.0).view(1, 1, 6, 1).expand(1, 2, 6, 2)
+    return bool((join(words) == torch.arange(6.0)[None, :, None]).all())
+
+
+def project_after_the_cut(x, w, heads):
+    """Give each head a part of the word, and project that."""
+    parts = zip(x.chunk(heads, -1), w.chunk(heads, 1), strict=True)
+    return torch.stack([part @ columns[: part.shape[-1]] for part, columns in parts], 1)
+
+
+def project_before_the_cut(x, w, heads):
+    """Give each head all channels: project first, then cut."""
+    return cut_by_view_and_transpose(x @ w, heads)
+
+
+def every_head_sees_every_channel(project):
+    """Change one channel of the words: every head must notice."""
+    w = torch.linspace(-1, 2, 16).view(4, 4)
+    changed = X + torch.tensor([0.0, 0.0, 0.0, 1.0])
+    return bool((project(changed, w, 2) != project(X, w, 2)).flatten(2).any(-1).all())
+
+
+def copies_of_one(width):
+    """Make the four matrices of a layer by copying one."""
+    one = nn.Linear(width, width)
+    return [copy.deepcopy(one) for _ in range(4)]
+
+
+def four_of_their_own(width):
+    """Make the four matrices of a layer one by one."""
+    return [nn.Linear(width, width) for _ in range(4)]
+
+
+def no_two_start_alike(make):
+    """No two of the matrices may begin with the same numbers."""
+    weights = [linear.weight for linear in make(4)]
+    return not any(torch.equal(weights[i], weights[j]) for i in range(4) for j in range(i))
+
+
+def heads_in_a_list(heads):
+    """Keep the heads of a layer in a Python list."""
+    layer = nn.Module()
+    layer.heads = [nn.Linear(4, 2) for _ in range(heads)]
+    return layer
+
+
+def heads_in_a_module_list(heads):
+    """Keep the heads of a layer where the layer can find them."""
+    layer = nn.Module()
+    layer.heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(heads))
+    return layer
+
+
+def every_head_can_be_trained(make):
+    """Count the numbers that an optimizer would get."""
+    return sum(p.numel() for p in make(3).parameters()) == 3 * (4 * 2 + 2)
+
+
+def keys_tiled(k, group):
+    """Repeat shared keys for the query heads: all of them, then all of them again."""
+    return k.repeat(1, group, 1, 1)
+
+
+def keys_interleaved(k, group):
+    """Repeat shared keys for the query heads: each as often as it has queries."""
+    return k.repeat_interleave(group, 1)
+
+
+def neighbors_share_a_key(repeat):
+    """Of 4 query heads over 2 key heads, 0 and 1 share the first key head, 2 and 3 the second."""
+    k = torch.tensor([0.0, 1.0]).view(1, 2, 1, 1)
+    return repeat(k, 2).flatten().tolist() == [0, 0, 1, 1]
+
+
+def bias_on_every_process(parts, blocks, bias):
+    """Add up what the processes computed, each with the bias."""
+    return sum(part @ block + bias for part, block in zip(parts, blocks, strict=True))
+
+
+def bias_once(parts, blocks, bias):
+    """Add up what the processes computed, then add the bias."""
+    return sum(part @ block for part, block in zip(parts, blocks, strict=True)) + bias
+
+
+def two_processes_equal_one(add_up):
+    """Two processes must give what one process gives."""
+    w, bias, x = torch.linspace(-1, 1, 16).view(4, 4), torch.ones(4), X[0]
+    return torch.allclose(add_up(x.chunk(2, 1), w.chunk(2), bias), x @ w + bias)
+
+
+CUTTING = (
+    Exhibit(
+        "Heads cut with view alone",
+        "The loss falls, but the model stays bad at anything that needs a precise look-up.",
+        "Nobody, for years: shapes fit, batch items stay apart, and easy tasks are solved.",
+        cut_by_view,
+        cut_by_view_and_transpose,
+        shuffled_words_stay_words,
+        lambda f: f(X, 2).shape == (1, 2, 6, 2),
+        ("jadore801120/attention-is-all-you-need-pytorch#7", "reczoo/FuxiCTR#30"),
+        "05_split_and_merge#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "Heads joined without going back",
+        "The loss falls, and a copying task is even solved.",
+        "A reader who compares the output with a loop over heads.",
+        join_by_reshape,
+        join_by_transpose,
+        a_row_holds_one_word,
+        lambda f: f(HEADS).shape == (1, 6, 4),
+        ("jsbaan/transformer-from-scratch#6", "649453932/Chinese-Text-Classification-Pytorch#53"),
+        "05_split_and_merge#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "The word is cut, and not its projection",
+        "The layer has fewer weights than it should, and more heads make it worse.",
+        "Somebody who counts the weights.",
+        project_after_the_cut,
+        project_before_the_cut,
+        every_head_sees_every_channel,
+        lambda f: f(X, torch.ones(4, 4), 2).shape == (1, 2, 6, 2),
+        ("MarcoMeter/episodic-transformer-memory-ppo#22",),
+        "05_split_and_merge#experiment-which-channels-does-a-head-read",
+    ),
+    Exhibit(
+        "Four copies of one matrix",
+        "Before any training, every word looks at itself.",
+        "Somebody who plots the weights of an untrained layer.",
+        copies_of_one,
+        four_of_their_own,
+        no_two_start_alike,
+        lambda f: [tuple(linear.weight.shape) for linear in f(4)] == [(4, 4)] * 4,
+        ("harvardnlp/annotated-transformer#9", "pytorch/pytorch#86274"),
+        "04_why_many_heads#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "Heads in a plain list",
+        "The loss does not move, or the optimizer says that its list of parameters is empty.",
+        "The optimizer, if nothing else in the model can be trained; otherwise nobody.",
+        heads_in_a_list,
+        heads_in_a_module_list,
+        every_head_can_be_trained,
+        lambda f: len(f(3).heads) == 3 and f(3).heads[0](X).shape == (1, 6, 2),
+        ("pytorch/pytorch#666", "pytorch/pytorch#715"),
+        "04_why_many_heads#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "Shared keys repeated in the wrong order",
+        "A converted model writes fluent nonsense, although every weight was loaded.",
+        "Somebody who compares with the program that the weights came from.",
+        keys_tiled,
+        keys_interleaved,
+        neighbors_share_a_key,
+        lambda f: f(torch.zeros(1, 2, 3, 4), 2).shape == (1, 4, 3, 4),
+        ("onnx/onnx#7274", "ekzhang/jax-js#180"),
+        "12_cache_and_sharing",
+    ),
+    Exhibit(
+        "The bias is added by every process",
+        "The model works on one device and gets worse with each further one.",
+        "Somebody who compares one process with two.",
+        bias_on_every_process,
+        bias_once,
+        two_processes_equal_one,
+        lambda f: f(X[0].chunk(2, 1), torch.ones(4, 4).chunk(2), torch.ones(4)).shape == (6, 4),
+        ("huggingface/text-generation-inference#1036", "awslabs/slapo#10"),
+        "13_across_machines",
+    ),
+)

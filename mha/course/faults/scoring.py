@@ -1,0 +1,211 @@
+"""Faults of scores, scale and softmax.
+
+Taught in: chapters 01, 02, 06 and 08.
+"""
+
+import torch
+
+from mha.course.faults.exhibit import Exhibit
+
+RANDOM = torch.Generator().manual_seed(0)
+
+
+Q, K, V = (torch.randn(2, 4, 50, 16, generator=RANDOM) for _ in range(3))  # 4 heads of width 16: the model is 64 wide
+
+
+def divided_by_the_models_width(q, k):
+    """Divide the scores by the root of the model's width."""
+    return q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5
+
+
+def divided_by_the_heads_width(q, k):
+    """Divide the scores by the root of one head's width."""
+    return q @ k.mT / q.shape[-1] ** 0.5
+
+
+def multiplied_instead_of_divided(q, k):
+    """Divide by the factor that was already turned over."""
+    return q @ k.mT / q.shape[-1] ** -0.5
+
+
+def scores_spread_by_one(scores):
+    """Scores of independent numbers have a standard deviation of 1."""
+    return bool((scores(Q, K).std() - 1).abs() < 0.1)
+
+
+def divided_after_the_softmax(q, k):
+    """Take the softmax of the scores, then divide."""
+    return (q @ k.mT).softmax(-1) / q.shape[-1] ** 0.5
+
+
+def divided_before_the_softmax(q, k):
+    """Divide the scores, then take the softmax."""
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+
+
+def over_the_queries(q, k):
+    """Let the softmax run down the columns."""
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-2)
+
+
+def over_all_heads(q, k):
+    """Let one softmax run over the keys of all heads together."""
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).transpose(1, 2).flatten(2)
+    return scores.softmax(-1).unflatten(2, (q.shape[1], -1)).transpose(1, 2)
+
+
+def rows_sum_to_one(weights):
+    """What one query takes from all keys sums to one, in each head."""
+    return torch.allclose(weights(Q, K).sum(-1), torch.ones(2, 4, 50), atol=1e-5)
+
+
+def slow_path_without_scale(q, k, v, fast):
+    """Scale in the fast path, and forget it where the fast path does not exist."""
+    scale = q.shape[-1] ** -0.5 if fast else 1.0
+    return (q @ k.mT * scale).softmax(-1) @ v
+
+
+def both_paths_with_scale(q, k, v, fast):
+    """Decide about the scale in one place, whatever path runs."""
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+def both_paths_agree(attend):
+    """Two paths of one program must give the same numbers."""
+    return torch.allclose(attend(Q, K, V, True), attend(Q, K, V, False), atol=1e-5)
+
+
+def joined_without_output_matrix(reads, w_o):
+    """Put the reads side by side and stop."""
+    return reads.transpose(1, 2).flatten(2)
+
+
+def joined_with_relu(reads, w_o):
+    """Multiply the joined reads with the output matrix, and add a ReLU."""
+    return (reads.transpose(1, 2).flatten(2) @ w_o).relu()
+
+
+def joined_and_mixed(reads, w_o):
+    """Multiply the joined reads with the output matrix."""
+    return reads.transpose(1, 2).flatten(2) @ w_o
+
+
+def one_value_reaches_every_channel(join):
+    """Change one channel of the last head's read: all channels of the output must move."""
+    changed = Q.clone()
+    changed[:, -1, :, -1] += 1
+    w_o = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    return bool((join(changed, w_o) != join(Q, w_o)).all(0).any(0).all())
+
+
+def minus_twice_gives_minus_twice(join):
+    """The output is linear in the reads: minus twice the read, minus twice the output."""
+    w_o = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    return torch.allclose(join(-2 * Q, w_o), -2 * join(Q, w_o), atol=1e-4)
+
+
+def weights_fit(f):
+    """The shape of the weights is right, and none is negative."""
+    return f(Q, K).shape == (2, 4, 50, 50) and bool((f(Q, K) >= 0).all())
+
+
+def scores_fit(f):
+    """The shape of the scores is right, and the best key of each query too."""
+    return f(Q, K).shape == (2, 4, 50, 50) and torch.equal(f(Q, K).argmax(-1), (Q @ K.mT).argmax(-1))
+
+
+def output_fits(f):
+    """The shape of the output is right."""
+    return f(Q, torch.eye(64)).shape == (2, 50, 64)
+
+
+SCORING = (
+    Exhibit(
+        "The root of the wrong width",
+        "It trains, a little worse than it should.",
+        "Somebody who measures the spread of the scores.",
+        divided_by_the_models_width,
+        divided_by_the_heads_width,
+        scores_spread_by_one,
+        scores_fit,
+        ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
+        "02_why_scale#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "A scale that was turned over twice",
+        "Training is unstable, and the softmax is saturated from the first step.",
+        "Somebody who looks at the entropy of the weights.",
+        multiplied_instead_of_divided,
+        divided_by_the_heads_width,
+        scores_spread_by_one,
+        scores_fit,
+        ("AI-Hypercomputer/maxtext#1370",),
+        "02_why_scale#experiment-four-divisors",
+    ),
+    Exhibit(
+        "A scale in one path only",
+        "The same weights give good vectors on one machine and bad ones on another.",
+        "Somebody who compares the two paths.",
+        slow_path_without_scale,
+        both_paths_with_scale,
+        both_paths_agree,
+        lambda f: f(Q, K, V, False).shape == V.shape,
+        ("mlc-ai/mlc-llm#3426",),
+        "02_why_scale#experiment-four-divisors",
+    ),
+    Exhibit(
+        "Divided after the softmax",
+        "It trains, slowly; the outputs of the layer are small.",
+        "Somebody who adds up a row.",
+        divided_after_the_softmax,
+        divided_before_the_softmax,
+        rows_sum_to_one,
+        weights_fit,
+        ("FrancescoSaverioZuppichini/ViT#2",),
+        "02_why_scale#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "Softmax over the queries",
+        "It trains; published numbers hardly move when it is repaired.",
+        "A reader of the code.",
+        over_the_queries,
+        divided_before_the_softmax,
+        rows_sum_to_one,
+        weights_fit,
+        ("labmlai/annotated_deep_learning_paper_implementations#146", "nerdai/llms-from-scratch-rs#30"),
+        "01_why_attention#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "One softmax over all heads",
+        "Heads compete: where one looks closely, the others go dark.",
+        "A reader of the code; the repair improved the published numbers.",
+        over_all_heads,
+        divided_before_the_softmax,
+        rows_sum_to_one,
+        weights_fit,
+        ("facebookresearch/detr#247",),
+        "01_why_attention#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "No output matrix",
+        "Nothing: every shape is right, and it trains.",
+        "Somebody who compares the code with the figure of the paper.",
+        joined_without_output_matrix,
+        joined_and_mixed,
+        one_value_reaches_every_channel,
+        output_fits,
+        ("Kyubyong/transformer#117",),
+        "06_output_projection#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "An output matrix with a ReLU",
+        "Nothing, but no output of the layer is ever negative.",
+        "Somebody who tests that the layer is linear in its values.",
+        joined_with_relu,
+        joined_and_mixed,
+        minus_twice_gives_minus_twice,
+        output_fits,
+        ("Kyubyong/transformer#17",),
+        "06_output_projection#a-fault-from-the-wild",
+    ),
+)

@@ -1,0 +1,37 @@
+"""Questions at the end of a chapter: every answer unfolds its reason, in Jupyter, in the page, and without a script.
+
+Taught in: every chapter.
+"""
+
+from importlib import import_module
+
+from mha.course.quiz.page import Question, page, plain
+
+
+class Quiz:
+    """The questions of one chapter, shown as a list in which each answer opens its reason.
+
+    Taught in: every chapter.
+    """
+
+    def __init__(self, chapter: str, questions: tuple[Question, ...]) -> None:
+        """Keep the questions; a notebook shows them by itself."""
+        self.chapter, self.questions = chapter, questions
+
+    def _repr_html_(self) -> str:
+        return page(self.chapter, self.questions)
+
+    def __repr__(self) -> str:
+        return plain(self.questions)
+
+
+def ask(chapter: str) -> Quiz:
+    """Show the quiz of a chapter, given by its two digits.
+
+    Raises: ValueError for a chapter that has no quiz.
+    Taught in: every chapter.
+    """
+    try:
+        return Quiz(chapter, import_module(f"mha.course.quiz.ch{chapter}").QUESTIONS)
+    except ModuleNotFoundError:
+        raise ValueError(f'there is no quiz {chapter!r}: give the two digits of a chapter, as in ask("01")') from None

@@ -1,0 +1,67 @@
+"""Write a quiz as HTML without a script, and as plain text."""
+
+import hashlib
+import html
+import re
+import string
+from typing import NamedTuple
+
+
+class Question(NamedTuple):
+    """One question, one right answer, and wrong answers; an answer is a pair of a text and its reason.
+
+    Texts are plain, with `code` between backticks.
+    """
+
+    text: str
+    right: tuple[str, str]
+    wrong: tuple[tuple[str, str], ...]
+
+    def answers(self) -> list[tuple[str, str, bool]]:
+        """List all answers as (text, reason, is it right) in an order that looks random and never changes."""
+        every = [(*self.right, True), *((*answer, False) for answer in self.wrong)]
+        return sorted(every, key=lambda answer: hashlib.sha256((self.text + answer[0]).encode()).digest())
+
+
+STYLE = (
+    ".mha-quiz{counter-reset:q;max-width:46em}"
+    ".mha-quiz section{counter-increment:q;margin:0 0 1.4em}"
+    '.mha-quiz section>p{margin:0 0 .4em}.mha-quiz section>p::before{content:counter(q) ". ";font-weight:600}'
+    ".mha-quiz details{margin:.25em 0;padding:0 .7em 0 1.7em;border:1px solid;border-radius:.35em;"
+    "border-color:color-mix(in srgb,currentColor 25%,transparent)}"
+    ".mha-quiz summary{cursor:pointer;padding:.4em 0;list-style-position:outside}"
+    ".mha-quiz details p{margin:.1em 0 .6em}"
+    ".mha-quiz details[open]{border-left:4px solid #c2410c}.mha-quiz details.right[open]{border-left-color:#15803d}"
+)
+
+
+def page(chapter: str, questions: tuple[Question, ...]) -> str:
+    """Write the questions so that choosing an answer unfolds its reason; it works by keyboard and on paper."""
+    body = "".join(_section(f"quiz-{chapter}-{n}", question) for n, question in enumerate(questions, 1))
+    return f'<div class="mha-quiz"><style>{STYLE}</style>{body}</div>'
+
+
+def _section(name: str, question: Question) -> str:
+    answers = "".join(_answer(*answer) for answer in question.answers())
+    return f'<section aria-labelledby="{name}"><p id="{name}">{_marked(question.text)}</p>{answers}</section>'
+
+
+def _answer(text: str, reason: str, right: bool) -> str:
+    verdict = "✓ Right." if right else "✗ No."
+    kind = ' class="right"' if right else ""
+    return f"<details{kind}><summary>{_marked(text)}</summary><p><b>{verdict}</b> {_marked(reason)}</p></details>"
+
+
+def _marked(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def plain(questions: tuple[Question, ...]) -> str:
+    """Write the questions as text, and the right letters in a last line."""
+    lines, letters = [], []
+    for n, question in enumerate(questions, 1):
+        lines.append(f"{n}. {question.text}")
+        for letter, (text, _, right) in zip(string.ascii_lowercase, question.answers(), strict=False):
+            lines.append(f"   {letter}) {text}")
+            letters += [f"{n}{letter}"] if right else []
+    return "\n".join([*lines, f"Right: {', '.join(letters)}"])

@@ -1,0 +1,81 @@
+"""Questions of chapter 08."""
+
+from mha.course.quiz.page import Question
+
+QUESTIONS = (
+    Question(
+        "A model was trained on 64 words with rotary positions and is used on 256. Every place has a code. Will it work?",
+        right=(
+            "not by itself: distances above 64 are new",
+            "A code for each distance is not the ability to use it. A window helps.",
+        ),
+        wrong=(
+            (
+                "yes, because rotary positions have no largest place",
+                "That makes the call possible. It does not make the answer right.",
+            ),
+            ("no, it raises an error", "Learned positions refuse. Rotary ones run, and that is the danger."),
+        ),
+    ),
+    Question(
+        "Stack many attention layers, without residuals, without norms. What becomes of the words?",
+        right=("they become alike", "Each output is an average of the words, and averages of averages run together."),
+        wrong=(
+            ("they grow without bound", "Averages do not grow. Only the value matrix could do that."),
+            (
+                "each keeps its own meaning, because softmax is sharp",
+                "Even sharp weights are averages, and after a few layers little difference is left.",
+            ),
+            (
+                "nothing, if there is a causal mask",
+                "A causal mask slows it to about a half in each layer. It does not stop it.",
+            ),
+        ),
+    ),
+    Question(
+        "Why does a deep model with the norm after the sum need warm-up?",
+        right=(
+            "otherwise its last queries lose their gradient",
+            "In the chapter it was the queries of the last layers. A small start or the norm before the part helps too.",
+        ),
+        wrong=(
+            ("LayerNorm has to learn its gain first", "Its gain starts at 1, which works from the first step."),
+            (
+                "the optimizer needs time to estimate the right learning rate",
+                "With the norm before the part the same optimizer needs no warm-up.",
+            ),
+        ),
+    ),
+    Question(
+        "You may drop one of the four biases without any change of the output, in a plain layer without positions. Which?",
+        right=("that of W_k", "It adds the same number to each score of a row, and softmax does not see it."),
+        wrong=(
+            ("that of W_q", "It adds to each score a number that depends on the key. That changes the weights."),
+            ("that of W_v", "It comes through as a constant in the output. It can be moved to W_o, but not dropped."),
+            ("that of W_o", "It is added to the output, so dropping it changes the output."),
+        ),
+    ),
+    Question(
+        "You load Llama weights. The first word is right, the others are nonsense. What do you suspect?",
+        right=("rotary pairs in another layout", "At place 0 nothing is turned, so the first word does not show it."),
+        wrong=(
+            (
+                "a missing causal mask",
+                "A missing mask would harm the first word most: it has the largest future to look into.",
+            ),
+            ("the tokenizer", "A wrong tokenizer spoils the first word as well."),
+            ("the wrong norm", "A norm acts on each word alike, also on the first."),
+        ),
+    ),
+    Question(
+        "Which positions make the score depend on the distance of two words and not on their places?",
+        right=("rotary", "Both hands are turned, and the angle between them knows only the difference."),
+        wrong=(
+            (
+                "sinusoidal, added at the input",
+                "The codes' own dot product has this property. Behind W_q and W_k it is gone.",
+            ),
+            ("learned, added at the input", "Each place has a free vector. Nothing ties equal distances together."),
+        ),
+    ),
+)

@@ -1,0 +1,86 @@
+"""Questions of chapter 04."""
+
+from mha.course.quiz.page import Question
+
+QUESTIONS = (
+    Question(
+        "One head is too weak for a task with two look-ups. Which change helps?",
+        right=("a second layer", "It looks a second time. So does a second head in the same layer."),
+        wrong=(
+            ("a head four times as wide", "It still takes one weighted average of the words for each query."),
+            ("a larger feed-forward part behind the head", "What was averaged away cannot be computed back."),
+            ("training ten times as long", "The error has a floor that no weights get below."),
+        ),
+    ),
+    Question(
+        "A layer gets 8 heads instead of 1, at the same d_model and with d_head = d_model / 8. How many weights has it now?",
+        right=(
+            "the same number",
+            "Each matrix stays d_model × d_model; only its columns are read in groups.",
+        ),
+        wrong=(
+            ("8 times as many", "That would be so if each head kept the full width d_model."),
+            ("an eighth of them", "Each head has an eighth of the columns, and there are eight heads."),
+        ),
+    ),
+    Question(
+        "A sweep over the number of heads finds the best result at 2 and a much worse one at 16. What is the likely reason?",
+        right=(
+            "each of 16 heads is too narrow for its look-up",
+            "At equal weights more heads mean fewer channels each, and a comparison needs enough channels.",
+        ),
+        wrong=(
+            (
+                "sixteen heads overfit",
+                "The number of weights is the same, and the chapter's data were new at every step.",
+            ),
+            ("sixteen heads need sixteen times more data", "The data were unlimited. The loss stayed high anyway."),
+            (
+                "heads vote, and more voters disagree more often",
+                "Heads do not vote. Their outputs are added, each through its own block of W_o.",
+            ),
+        ),
+    ),
+    Question(
+        "An attention pattern looks only at the next word: one weight of 1 in each row. Can a narrow matrix product fit it well, because it is sparse?",
+        right=(
+            "no: its rank is almost full",
+            "A shifted identity has as many independent rows as it has ones. Sparse is not low rank.",
+        ),
+        wrong=(
+            (
+                "yes: few entries need few numbers",
+                "They need few numbers as a list, but not as a product of two narrow matrices.",
+            ),
+            (
+                "yes, because softmax makes any pattern from any scores",
+                "Softmax does raise the rank. But the argument from sparsity to small matrices is wrong.",
+            ),
+        ),
+    ),
+    Question(
+        "Two heads of a layer start with exactly equal matrices, including their blocks of W_o. What does training do?",
+        right=("it keeps them equal for ever", "Equal matrices and equal blocks give equal gradients at every step."),
+        wrong=(
+            (
+                "it drives them apart, because different heads lower the loss",
+                "A lower loss elsewhere does not help: the gradients are equal.",
+            ),
+            ("it switches one of them off", "Both get the same gradient. Neither can be singled out."),
+        ),
+    ),
+    Question(
+        "Untrained, with independent W_q and W_k: does each word look mostly at itself?",
+        right=("no", "Query and key of the same word are two unrelated random vectors. Chance decides."),
+        wrong=(
+            (
+                "yes, both come from the same word",
+                "They do, through two different random matrices. That removes the resemblance.",
+            ),
+            (
+                "yes, and several heads cure it",
+                "There is nothing to cure at the start; after training self-weight depends on the task.",
+            ),
+        ),
+    ),
+)

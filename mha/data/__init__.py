@@ -1,0 +1,1 @@
+"""Offline data: texts, dates, Python source, and tasks made from rules."""

@@ -1,0 +1,196 @@
+"""Functions of Python's standard library as numbers, with the true place where each name got its value.
+
+Taught in: chapter 09.
+"""
+
+import ast
+import io
+import textwrap
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+SHOWN = {tokenize.NEWLINE: "⏎", tokenize.INDENT: "⇥", tokenize.DEDENT: "⇤"}
+
+
+LEFT_OUT = {tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER, tokenize.ENCODING}
+
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+SCOPES += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Program(NamedTuple):
+    """Words of a program, and ``names`` (n, n), True where a use of a name meets the latest place that set it.
+
+    Taught in: chapter 09.
+    """
+
+    words: list[str]
+    names: Tensor
+
+
+def read_program(source: str) -> Program:
+    """Cut a program into words and find, for each use of a local name, where it was set last.
+
+    "Last" is by the order of the text, and in ``x = x + 1`` the right side comes first. Arguments, assignments and loop
+    variables set a name, within one function; what is inside a class, a lambda or a comprehension is left out. A name
+    that is not set before its use has no target.
+
+    Raises: ValueError for a text that is no Python.
+    Taught in: chapter 09.
+    """
+    try:
+        tree = ast.parse(source)
+        tokens = [t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in LEFT_OUT]
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"this is no Python: {error}") from error
+    places = {token.start: n for n, token in enumerate(tokens) if token.type == tokenize.NAME}
+    names = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+    lines = source.splitlines()
+    for scope in ast.walk(tree):
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            _link(scope, names, places, lines)
+    return Program([SHOWN.get(token.type, token.string) for token in tokens], names)
+
+
+def _link(scope: ast.AST, names: Tensor, places: dict, lines: list[str]) -> None:
+    """Mark, for each use of a name in one scope, the latest place before it that set the name."""
+    set_at: dict[str, int] = {}
+    found = []
+    for node, end in _inside(scope):
+        name = node.arg if isinstance(node, ast.arg) else node.id
+        start = node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode())  # ast counts bytes
+        if start in places:  # inside an f-string older Pythons have no words
+            used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            found.append((start if used or end is None else end, places[start], name, used))
+    for _, place, name, used in sorted(found):
+        if not used:
+            set_at[name] = place
+        elif name in set_at:
+            names[place, set_at[name]] = True
+
+
+def _inside(scope: ast.AST, end: tuple[int, int] | None = None):
+    """List names and arguments of a scope, with the place where a name that an assignment sets begins to count."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, (ast.Name, ast.arg)):
+            yield node, end
+        if not isinstance(node, SCOPES):
+            assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))
+            yield from _inside(node, (node.end_lineno, node.end_col_offset) if assigns else end)
+
+
+LEARNED = (
+    "argparse", "ast", "calendar", "configparser", "csv", "difflib", "fractions", "gettext", "mailbox", "optparse",
+    "pickle", "random", "shutil", "statistics",
+)  # fmt: skip
+
+
+UNSEEN = ("cmd", "copy", "imaplib", "poplib", "shlex", "string", "textwrap", "weakref")
+
+
+STANDINS = 32  # words that stand for the many rare names
+
+
+class Code(NamedTuple):
+    """Functions, one behind the other: ``words`` (n,) as numbers and, for each use of a local name, where it was set.
+
+    ``set_at`` (n,) is the place where the name got its value, −1 for words that are no such use. ``names`` says what
+    the numbers mean.
+
+    Taught in: chapter 09.
+    """
+
+    words: Tensor
+    set_at: Tensor
+    names: list[str]
+
+
+def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
+    """Read all functions and methods of some modules of Python's standard library; comments are left out.
+
+    Raises: ValueError for a module that is not written in Python.
+    Taught in: chapter 09.
+    """
+    found = []
+    for module in modules:
+        spec = find_spec(module)
+        if spec is None or not str(spec.origin).endswith(".py"):
+            raise ValueError(f"{module} has no Python source: take another module")
+        with tokenize.open(spec.origin) as file:
+            source = file.read()
+        found += [read_program(text) for text in _cut(source)]
+    return found
+
+
+def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int = 256) -> Code:
+    """Turn programs into one long row of numbers; ``like`` another one, or with the ``size`` commonest words.
+
+    A rare name becomes one of 32 stand-ins, the same within a function; other rare words become "'…'" or "0…".
+
+    Taught in: chapter 09.
+    """
+    if like is None:
+        common = Counter(word for program in programs for word in program.words).most_common(size)
+        names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(word for word, _ in common)]
+    else:
+        names = like.names
+    number = {name: n for n, name in enumerate(names)}
+    words, set_at = [], []
+    for program in programs:
+        start, uses = len(words), program.names.any(1)
+        set_at += torch.where(uses, program.names.int().argmax(1) + start, -1).tolist()
+        words += _known(program.words, number)
+    return Code(torch.tensor(words), torch.tensor(set_at), names)
+
+
+def pieces(
+    code: Code, count: int, n: int, *, generator: torch.Generator
+) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:
+    """Cut pieces at random places: words (b, n), and which word each use of a name goes back to (b, n, n).
+
+    Taught in: chapter 09.
+    """
+    start = torch.randint(len(code.words) - n, (count, 1), generator=generator)
+    places = start + torch.arange(n)
+    return code.words[places], code.set_at[places][:, :, None] == places[:, None]
+
+
+def _cut(source: str) -> list[str]:
+    """List the text of each function that stands in the module or in a class, without its indentation."""
+    lines, texts = source.splitlines(keepends=True), []
+    for scope in ast.walk(ast.parse(source)):
+        for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
+            if isinstance(node, ast.FunctionDef):
+                text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
+                texts += [text] if _complete(text) else []
+    return texts
+
+
+def _complete(text: str) -> bool:
+    """Say whether a cut text is Python by itself; a text in it that begins at the left edge spoils the indentation."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _known(words: Sequence[str], number: dict[str, int]) -> list[int]:
+    """Replace rare words; a rare name always by the same stand-in, given out in turn."""
+    standins: dict[str, str] = {}
+    first = sum(map(len, words[:8]))  # so that functions begin at different stand-ins, the same in every run
+    for word in words:
+        if word not in number and word.isidentifier():
+            standins.setdefault(word, f"name{(first + len(standins)) % STANDINS}")
+    other = {word: standins.get(word, "0…" if word[0].isdigit() else "'…'") for word in words if word not in number}
+    return [number[other.get(word, word)] for word in words]

@@ -1,0 +1,68 @@
+"""Texts on which a small language model grows heads that can be read: random repeats, Python, brackets.
+
+Taught in: chapter 09.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mha.data.python_source import Code, pieces
+
+PAIRS = {0: 3, 1: 4, 2: 5}  # which closing bracket belongs to which opening one
+
+
+BRACKETS = ("(", "[", "{", ")", "]", "}", "·")  # and a filler
+
+
+def repeats(
+    count: int, n: int, *, generator: torch.Generator, words: int = 64, periods: tuple[int, int] = (4, 20)
+) -> Int[Tensor, "b n"]:
+    """Make random words that repeat with a random period: nothing can be known but by looking back.
+
+    ``periods`` are the shortest and the longest. Every word of a period is drawn anew, so that some come twice in it.
+
+    Taught in: chapter 09.
+    """
+    drawn = torch.randint(words, (count, n), generator=generator)
+    period = torch.randint(periods[0], periods[1] + 1, (count, 1), generator=generator)
+    return drawn.gather(1, torch.arange(n) % period)
+
+
+def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
+    """Make a batch of one quarter Python and three quarters repeats, Python first.
+
+    Taught in: chapters 09 and 10.
+    """
+    python = pieces(code, count // 4, n, generator=generator)[0]
+    return torch.cat([python, repeats(count - count // 4, n, generator=generator)])
+
+
+def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 0.35) -> Int[Tensor, "b n"]:
+    """Make brackets of three kinds that close in the right order, with a share of ``filler`` words between them.
+
+    Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``), 6 is the filler. Where some are open, half of the brackets
+    close. Without filler half of the pairs would stand at the same few distances.
+
+    Raises: ValueError where the filler leaves no room for brackets.
+    Taught in: chapter 09.
+    """
+    if not 0 <= filler < 1:
+        raise ValueError(f"filler = {filler}: it is a share, at least 0 and below 1")
+    fills, opens = (torch.rand(2, count, n, generator=generator) < torch.tensor([filler, 0.5])[:, None, None]).tolist()
+    kinds = torch.randint(3, (count, n), generator=generator).tolist()
+    return torch.tensor([_one(*row) for row in zip(fills, opens, kinds, strict=True)])
+
+
+def _one(fills: list[bool], opens: list[bool], kinds: list[int]) -> list[int]:
+    """Write one text, with the stack of brackets that wait."""
+    row, waiting = [], []
+    for fill, new, kind in zip(fills, opens, kinds, strict=True):
+        if fill:
+            row.append(6)
+        elif new or not waiting:
+            waiting.append(kind)
+            row.append(kind)
+        else:
+            row.append(PAIRS[waiting.pop()])
+    return row

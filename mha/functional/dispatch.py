@@ -1,0 +1,105 @@
+"""Reading for some of the queries of each head: for the others next to nothing is computed."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mha.functional.attention import attend
+
+PIECE = 128  # queries of a head that share one run of keys: fewer see fewer keys in vain, more multiply faster
+
+
+FILLED = 1.2  # heads are read together while that reads for at most so many times the queries that ask them
+
+
+def read_where(
+    gates: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal=False, dropout=0.0
+) -> Tensor:
+    """Read as :func:`mha.attend` where a gate (b, h, i) is not 0, times the gate; leave zeros elsewhere: (b, h, i, d).
+
+    The leading heads that work for every query are read by the fused kernel. The others read together, so that all
+    threads have work, each for as many queries as the busiest of them: who has fewer is filled up with queries that do
+    not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
+    """
+    b, h, i, _ = q.shape
+    how = {"is_causal": is_causal, "dropout": dropout}
+    mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
+    mask = None if mask is None else mask.expand(b, h, i, -1)
+    asked = gates != 0
+    counts = list(zip(*asked.sum(2).tolist(), strict=True))  # of each head, in each batch entry
+    always = next((head for head, count in enumerate(counts) if min(count) < i), h)
+    read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
+    if always:
+        some = (x if x is None else x[:, :always] for x in (q, k, v, mask))
+        read[:-1].view(b, i, h, -1)[:, :, :always] = attend(*some, **how).transpose(1, 2)
+    for part, longest in _read_together(counts, always):
+        rows = _rows(asked[:, part], longest, in_order=is_causal)
+        at = _places(rows, i, h, part)
+        queries = q.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at.flatten()).view(*rows.shape, -1)
+        some = (x if x is None else x[:, part] for x in (k, v, mask))
+        found = _read_apart(queries, rows, i, *some, **how)
+        at = at.where(asked[:, part].gather(2, rows), len(read) - 1)
+        read.index_copy_(0, at.flatten(), found.reshape(at.numel(), -1))
+    return read[:-1].view(b, i, h, -1).mul_(gates.transpose(1, 2)[..., None]).transpose(1, 2)
+
+
+def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slice, int]]:
+    """Which heads from the first one on are read together, and for how many queries of each.
+
+    All of them, or each alone where filling up would be much; none that no query asks.
+    """
+    others = [count for of_head in counts[first:] for count in of_head]
+    if len(others) * max(others, default=0) <= FILLED * sum(others):
+        parts = [slice(first, len(counts))]
+    else:
+        parts = [slice(head, head + 1) for head in range(first, len(counts))]
+    longest = [max((max(of_head) for of_head in counts[part]), default=0) for part in parts]
+    return [(part, most) for part, most in zip(parts, longest, strict=True) if most]
+
+
+def _rows(asked: Tensor, count: int, *, in_order: bool) -> Tensor:
+    """The queries that ask each head, and others up to ``count``: (b, h, count)."""
+    rows = asked.view(torch.uint8).topk(count, 2).indices
+    return rows.sort(2).values if in_order else rows
+
+
+def _places(rows: Tensor, i: int, h: int, part: slice) -> Tensor:
+    """Where rows (b, r, n) of some of the heads lie among those of all: row by row, in each the heads."""
+    one, head = (torch.arange(n, device=rows.device) for n in (len(rows), h))
+    return (one[:, None, None] * i + rows) * h + head[part, None]
+
+
+def _read_apart(
+    q: Tensor, rows: Tensor, i: int, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, dropout: float
+) -> Tensor:
+    """Read for gathered queries (b, h, n, d), which are ``rows`` (b, h, n) of i queries."""
+    at = rows + k.shape[2] - i  # the keys beside which they stand
+    if is_causal and mask is None:
+        found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
+        return torch.stack(found) if len(found) > 1 else found[0][None]
+    seen = None if mask is None else mask.gather(2, rows[..., None].expand(-1, -1, -1, mask.shape[3]))
+    if is_causal:
+        seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[..., None])
+    return attend(q, k, v, seen, dropout=dropout)
+
+
+def _read_past(q: Tensor, at: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    """Read in one batch entry, where queries (h, n, d) stand ``at`` (h, n) keys, in order: for all heads, in pieces.
+
+    A piece holds queries of every head, neighbors in time; keys later than all of them are left out of the products.
+    To the scores is added, row by row, a window on a vector that is 0 up to the present and −inf after it. Without
+    gradients windows, scores and weights are written in one ``room``.
+    """
+    read, scale = [], q.shape[2] ** -0.5
+    present = torch.cat([q.new_zeros(k.shape[1]), q.new_full((k.shape[1],), -torch.inf)])
+    room = None if torch.is_grad_enabled() else q.new_empty(len(q) * min(PIECE, q.shape[1]) * k.shape[1])
+    for some, rows in zip(q.split(PIECE, 1), at.split(PIECE, 1), strict=True):
+        end = int(rows[:, -1].max()) + 1
+        out = None if room is None else room[: rows.numel() * end].view(rows.numel(), end)
+        windows = present[k.shape[1] - end :].unfold(0, end, 1)
+        hidden = torch.index_select(windows, 0, end - 1 - rows.flatten(), out=out).view(*rows.shape, end)
+        out = None if out is None else hidden
+        scores = torch.baddbmm(hidden, some, k[:, :end].mT, alpha=scale, out=out)
+        weights = torch.softmax(scores, -1, out=out)
+        read.append((F.dropout(weights, dropout) if dropout else weights) @ v[:, :end])
+    return torch.cat(read, 1)

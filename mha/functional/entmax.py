@@ -1,0 +1,53 @@
+"""From scores to weights that can be exactly zero. Public as :func:`mha.functional.entmax.entmax`."""
+
+from collections.abc import Iterable
+
+import torch
+from entmax import entmax_bisect
+from jaxtyping import Float
+from torch import Tensor
+
+NEAREST = 1e-3  # closer to 1 than this α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes
+
+
+Alpha = float | int | Iterable[float | int] | Tensor
+
+
+ROUNDS = {torch.float32: 30, torch.float64: 60}  # halvings until the threshold is as exact as the numbers
+
+
+def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l h i j"]:
+    """Turn scores into weights, row by row: softmax at α = 1, and the larger α, the more weights are exactly zero.
+
+    A weight is max(0, (α − 1)·score − τ)^(1/(α − 1)), where the threshold τ makes the row sum to 1. A row with nothing
+    but −inf gets zeros.
+
+    Shapes: scores (…, h, i, j), ``alpha`` one number, or one for each head (h,); returns (…, h, i, j).
+    Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads.
+    Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
+    Differs from the released code: for α = 1 it gives softmax, where the code gives equal weights; a row of −inf gives
+        zeros, where the code gives NaN; half precision is computed in float32.
+    Taught in: chapter 18.
+    """
+    exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    alpha = check_alpha(alpha, scores.shape[-3]).to(exact)[:, None, None]
+    empty = (scores == -torch.inf).all(-1, keepdim=True)
+    exact, sparse = exact.masked_fill(empty, 0), alpha - 1 >= NEAREST
+    weights = exact.softmax(-1) if not sparse.all() else exact
+    if sparse.any():
+        found = entmax_bisect(exact, alpha.where(sparse, torch.tensor(1.5).to(alpha)), n_iter=ROUNDS[exact.dtype])
+        weights = found.where(sparse, weights)
+    return weights.masked_fill(empty, 0).to(scores.dtype)
+
+
+def check_alpha(alpha: Alpha, heads: int) -> Tensor:
+    """Return one α for each head; refuse what is none."""
+    if not isinstance(alpha, Tensor):
+        alpha = torch.tensor(alpha if isinstance(alpha, (float, int)) else list(alpha), dtype=torch.float64)
+    if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) != heads):
+        raise ValueError(
+            f"alpha has shape {tuple(alpha.shape)}, but there are {heads} heads: give one number, or one for each head"
+        )
+    if not bool(((alpha >= 1) & (alpha <= 2)).all()):
+        raise ValueError(f"alpha = {alpha.tolist()}: it must lie between 1 (softmax) and 2 (sparsemax)")
+    return alpha.expand(heads)

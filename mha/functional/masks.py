@@ -1,0 +1,154 @@
+"""Who may look at whom. One rule everywhere: a mask is boolean and True means *may look*.
+
+A mask has shape (i, j), one row for each query and one column for each key, or four axes (b, h, i, j) of which any
+may be 1. Everything else is refused with the way to convert it. The converters below come from the conventions of
+other libraries.
+
+Taught in: chapter 03.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+
+def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+    """Let each position look at itself and at what came before.
+
+    With fewer queries than keys the queries are the *last* positions, as they are behind a cache: the last query
+    sees every key.
+
+    Shapes: (i, j); ``j`` is ``i`` unless it is given.
+    Raises: ValueError where a length is below 1.
+    Taught in: chapter 03.
+    """
+    j = i if j is None else j
+    _check_lengths(queries=i, keys=j)
+    return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
+
+
+def sliding_window(i: int, window: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+    """Let each position look at itself and at the ``window - 1`` positions before it.
+
+    Shapes: (i, j), aligned to the last key like :func:`causal_mask`.
+    Raises: ValueError where a length or the window is below 1.
+    Taught in: chapter 03.
+    """
+    _check_lengths(window=window)
+    mask = causal_mask(i, j, device=device)
+    return mask & ~mask.tril(mask.shape[1] - i - window)
+
+
+def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) -> Bool[Tensor, "b 1 1 n"]:
+    """Hide the filling behind each sequence of a batch.
+
+    The result has four axes on purpose: a mask of shape (batch, key) would be read as (query, key) as soon as the
+    batch is as large as the sequence is long.
+
+    Shapes: lengths (b,), in positions; returns (b, 1, 1, n), where ``n`` is the longest length unless it is given.
+    Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
+    Taught in: chapter 03.
+    """
+    lengths = torch.as_tensor(lengths)
+    if lengths.ndim != 1 or len(lengths) == 0 or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ValueError(f"lengths must be whole numbers of shape (batch,), got {lengths.dtype} {_shape(lengths)}")
+    n = int(lengths.max()) if n is None else n
+    if int(lengths.min()) < 0 or int(lengths.max()) > n:
+        raise ValueError(f"lengths must lie between 0 and n = {n}, got {lengths.tolist()}")
+    _check_lengths(keys=n)
+    return (torch.arange(n, device=lengths.device) < lengths[:, None])[:, None, None, :]
+
+
+def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
+    """Allow only what every mask allows; None allows everything."""
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    result = given[0]
+    for mask in given[1:]:
+        result = result & mask
+    return result
+
+
+def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """Convert from *True means hide*, as ``attn_mask`` and ``key_padding_mask`` of ``nn.MultiheadAttention``."""
+    return ~mask
+
+
+def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """Convert from numbers added to the scores: 0 lets look, −inf or a huge negative number hides.
+
+    Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
+        mask that is boolean already.
+    """
+    if mask.dtype == torch.bool:
+        raise TypeError("this mask is boolean already: use it as it is, or from_hidden(mask) where True means hide")
+    see = mask == 0
+    if not bool((see | (mask < -1000)).all()):
+        raise ValueError("an additive mask may hold 0 and large negative numbers only; this one changes scores too")
+    return see
+
+
+def from_key_padding(mask: Bool[Tensor, "b j"]) -> Bool[Tensor, "b 1 1 j"]:
+    """Convert a (batch, key) mask, True means keep, by giving it the axes of heads and queries."""
+    return mask[:, None, None, :]
+
+
+def from_batch_first(mask: Bool[Tensor, "b i j"]) -> Bool[Tensor, "b 1 i j"]:
+    """Convert a (batch, query, key) mask by giving it the axis of heads."""
+    return mask[:, None]
+
+
+def from_seq_first(mask: Bool[Tensor, "i j b"]) -> Bool[Tensor, "b 1 i j"]:
+    """Convert a (query, key, batch) mask, as sequence-first libraries write it."""
+    return mask.permute(2, 0, 1)[:, None]
+
+
+def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*s"]:
+    """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
+
+
+def hide(scores: Float[Tensor, "*s"], mask: Bool[Tensor, "..."]) -> Float[Tensor, "*s"]:
+    """Put −inf where one may not look, except in rows with nothing to look at: their weights are zeroed later.
+
+    A row of nothing but −inf has no softmax (0/0), and its NaN would spread through the backward pass.
+    """
+    return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -torch.inf)
+
+
+def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torch.device) -> None:
+    """Refuse a mask that does not say plainly who may look at whom.
+
+    Raises: TypeError for a mask that is not boolean, ValueError for a wrong shape or device.
+    """
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask is {type(mask).__name__}, but must be a tensor of torch.bool: use torch.as_tensor(mask)")
+    if mask.dtype != torch.bool:
+        how = (
+            "mask.bool() if 1 means 'may look'"
+            if not mask.is_floating_point()
+            else "mha.functional.masks.from_additive(mask)"
+        )
+        raise TypeError(f"mask has dtype {mask.dtype}, but must be torch.bool with True = 'may look': use {how}")
+    if mask.ndim != 2 and mask.ndim != len(shape):
+        raise ValueError(
+            f"mask has {mask.ndim} axes {_shape(mask)}, but must be (query, key) or (batch, head, query, key): "
+            "see mha.functional.masks.from_key_padding, from_batch_first and from_seq_first"
+        )
+    wanted = shape[-2:] if mask.ndim == 2 else shape
+    fits = [m == s or (m == 1 and mask.ndim > 2) for m, s in zip(mask.shape, wanted, strict=True)]
+    if not all(fits):
+        raise ValueError(f"mask of shape {_shape(mask)} does not fit the scores of shape {tuple(wanted)}")
+    if mask.device != device:
+        raise ValueError(f"mask is on {mask.device}, the queries are on {device}: use mask.to('{device}')")
+
+
+def _check_lengths(**lengths: int) -> None:
+    for name, length in lengths.items():
+        if length < 1:
+            raise ValueError(f"{name} = {length}: it must be at least 1")
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)

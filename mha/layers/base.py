@@ -1,0 +1,275 @@
+"""The layers: they own the weights, and their ``forward`` reads like the formula.
+
+Every layer is called ``layer(query, key=None, value=None, mask=None, *, is_causal=False)``. ``layer(x)`` is
+self-attention, ``layer(x, memory)`` is cross-attention.
+
+Taught in: chapters 01 and 04 to 06.
+"""
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mha.functional.attention import attend, merge_heads, share, split_heads
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, count_attention
+from mha.layers.hooks import Tap, followed_by, tapped
+
+
+@torch.no_grad()
+def take_heads(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
+    """Copy a layer with only some of its heads: fewer rows of ``W_q W_k W_v``, fewer columns of ``W_o``."""
+    chosen = check_choice(layer, heads)
+    group = layer.heads // layer.kv_heads
+    shared = sorted({h // group for h in chosen})
+    new = copy.deepcopy(layer)
+    new.heads, new.kv_heads = len(chosen), len(shared)
+    new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches the old layer watches only that
+    for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
+        setattr(new, name, _cut(getattr(layer, name), _channels(layer, kept), 0))
+    new.W_o = _cut(layer.W_o, _channels(layer, chosen), 1)
+    if layer.positions is not None:
+        new.positions = layer.positions.take(chosen, layer.heads)
+    return new
+
+
+def check_choice(layer: nn.Module, heads: Iterable[int]) -> list[int]:
+    """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
+    chosen, name = list(heads), type(layer).__name__
+    if not layer.heads_apart:
+        raise ValueError(f"{name} does not say that its heads can be computed apart: none can be taken out")
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(layer.heads)):
+        raise ValueError(
+            f"heads {chosen} of a layer with {layer.heads}: give at least one, each once, from 0 to {layer.heads - 1}"
+        )
+    group = layer.heads // layer.kv_heads
+    groups = [list(range(start, start + group)) for start in range(0, layer.heads, group)]
+    torn = [one for one in groups if 0 < len(set(one) & set(chosen)) < group]
+    if torn:
+        raise ValueError(f"{name} shares keys within the groups {groups}: take or leave all of {torn[0]} together")
+    return sorted(chosen)
+
+
+def _channels(layer: nn.Module, heads: list[int]) -> Tensor:
+    """List the channels of some heads."""
+    return (torch.tensor(heads)[:, None] * layer.d_head + torch.arange(layer.d_head)).flatten()
+
+
+def _cut(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
+    """Keep some output channels (axis 0) or input channels (axis 1) of a projection."""
+    weight = linear.weight.index_select(axis, channels.to(linear.weight.device))
+    new = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None, device="meta")  # draws no numbers
+    new.weight = nn.Parameter(weight, requires_grad=linear.weight.requires_grad)
+    if linear.bias is not None:
+        bias = linear.bias if axis == 1 else linear.bias[channels.to(linear.bias.device)]
+        new.bias = nn.Parameter(bias.clone(), requires_grad=linear.bias.requires_grad)
+    return new.train(linear.training)
+
+
+def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
+    if key is None and value is not None:
+        raise ValueError("a value was given without a key: give both, or neither")
+    if is_causal and key is not None and key is not query:
+        raise ValueError(
+            "is_causal with a separate key: another sequence has no future to hide. Leave is_causal out, or give a mask"
+        )
+    key = query if key is None else key
+    return key, key if value is None else value
+
+
+def check_inputs(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Refuse inputs that the projections cannot take, by name, shape and remedy."""
+    for name, x, linear in (("query", query, layer.W_q), ("key", key, layer.W_k), ("value", value, layer.W_v)):
+        if x.ndim != 3:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
+        if x.shape[-1] != linear.in_features:
+            raise ValueError(
+                f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, "
+                f"but this layer was built for {linear.in_features}"
+            )
+        if not x.is_floating_point():
+            raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
+        if 0 in x.shape:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
+    if query.shape[0] != key.shape[0] or key.shape[:2] != value.shape[:2]:
+        raise ValueError(
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
+            "size, and key and value one length"
+        )
+
+
+def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> None:
+    """Refuse to compare positions of two different sequences."""
+    if positions is not None and key is not query:
+        raise ValueError(
+            f"this layer has {type(positions).__name__}, which compare places within one sequence, but the key is "
+            "another sequence: use a layer without positions for cross-attention"
+        )
+
+
+def head_width(d_model: int, heads: int, d_head: int | None) -> int:
+    """Return the width of one head; refuse heads that do not divide the model's width."""
+    if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):
+        raise ValueError(f"d_model = {d_model}, heads = {heads}, d_head = {d_head}: each must be at least 1")
+    if d_head is None and d_model % heads:
+        fits = [h for h in range(1, d_model + 1) if d_model % h == 0]
+        raise ValueError(
+            f"{heads} heads do not divide d_model = {d_model}: take a divisor ({fits}), or give d_head yourself"
+        )
+    return d_model // heads if d_head is None else d_head
+
+
+def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int, int]:
+    """Return the widths of key and value inputs; refuse a width below one."""
+    kdim, vdim = d_model if kdim is None else kdim, d_model if vdim is None else vdim
+    if kdim < 1 or vdim < 1:
+        raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
+    return kdim, vdim
+
+
+def check_groups(heads: int, kv_heads: int) -> int:
+    """Return the number of key heads; refuse groups of unequal size."""
+    if kv_heads < 1 or heads % kv_heads:
+        fits = [h for h in range(1, heads + 1) if heads % h == 0]
+        raise ValueError(f"{kv_heads} key heads cannot be shared evenly by {heads} query heads: take one of {fits}")
+    return kv_heads
+
+
+def biased(bias: bool | str) -> str:
+    """Return the letters of the projections that have a bias: True means all four, False none."""
+    letters = {True: "qkvo", False: ""}.get(bias, bias)
+    if not isinstance(letters, str) or set(letters) - set("qkvo"):
+        raise ValueError(f"bias = {bias!r}: give True, False or some of the letters 'qkvo'")
+    return letters
+
+
+class Heads(nn.Module):
+    """What all layers share: four projections, the split into heads, the read, and the merge.
+
+    It has no ``forward``. A layer is a small class that writes its own from :meth:`project`, :meth:`attend` and
+    :meth:`merge`. The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights. ``positions`` is a
+    slot for positions that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
+
+    Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
+    Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
+    Taught in: chapter 05.
+    """
+
+    heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the four projections.
+
+        ``d_head`` is d_model / heads unless it is given; ``kdim`` and ``vdim`` are the widths of key and value
+        inputs (``d_model`` unless given); ``bias`` is True, False, or the letters of the projections that have one,
+        such as "qkv"; ``dropout`` is the share of attention weights dropped in training.
+        """
+        super().__init__()
+        self.d_model, self.heads = d_model, heads
+        self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
+        self.positions: nn.Module | None = None
+        self.dropout, with_bias = share(dropout), biased(bias)
+        kdim, vdim = input_widths(d_model, kdim, vdim)
+        inner = heads * self.d_head
+        self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias)
+        self.W_k = nn.Linear(kdim, inner, bias="k" in with_bias)
+        self.W_v = nn.Linear(vdim, inner, bias="v" in with_bias)
+        self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias)
+        self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
+
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
+
+        ``key`` is ``query`` and ``value`` is ``key`` unless they are given. With a cache the keys and values of the
+        past come first, and the new ones stand behind them; the cache refuses a mask that does not fit all of them.
+        """
+        key, value = fill_in(query, key, value, is_causal)
+        check_inputs(self, query, key, value)
+        check_positions(self.positions, query, key)
+        if cache is not None:
+            cache.check(query, key, mask, self.heads)
+        start = 0 if cache is None else cache.length
+        q = self._cut(self.W_q(query), self.heads, start)
+
+        def fresh() -> tuple[Tensor, Tensor]:
+            k = self._cut(self.W_k(key), self.kv_heads, start)
+            return k, split_heads(self.W_v(value), self.kv_heads)
+
+        return q, *(fresh() if cache is None else cache.recall(key, fresh))
+
+    def _cut(self, x: Tensor, heads: int, start: int) -> Tensor:
+        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
+        x = split_heads(x, heads)
+        return x if self.positions is None else self.positions.turn(x, start)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
+        """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d)."""
+        dropout = self.dropout if self.training else 0.0
+        return self.at_heads(attend(q, k, v, mask, dropout=dropout, **self.edits(how)))
+
+    def edits(self, how: dict) -> dict:
+        """Collect what changes scores and weights on the way: the caller's edits, then positions, then open taps."""
+        bias = None if self.positions is None else self.positions.bias
+        return tapped(self, how if bias is None else followed_by(how, "edit_scores", bias))
+
+    def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
+        """Put the heads side by side and mix them with ``W_o``."""
+        return self.W_o(merge_heads(heads))
+
+    def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
+        """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``. Taught in: chapter 06."""
+        blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
+        return torch.einsum("bhid,mhd->bhim", heads, blocks)
+
+    def take(self, heads: Iterable[int]) -> "Heads":
+        """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
+
+        Heads that share keys go together. A layer whose heads need each other refuses. Taught in: chapter 10.
+        """
+        return take_heads(self, heads)
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: chapter 11.
+
+        Behind a cache only ``fresh`` keys are projected; ``stored`` counts the explicit formula, which writes all
+        weights down, instead of the fused kernel.
+        """
+        stored = stored or getattr(self.positions, "bias", None) is not None
+        extra = int(self.kv_heads < self.heads and i > 1)  # where queries share keys they are laid below each other
+        sharing = {"heads": self.heads, "kv_heads": self.kv_heads, "extra": extra}
+        return count_attention(self, b, i, j, fresh, stored=stored, **sharing)
+
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
+        """Make an empty cache for this layer. Taught in: chapter 12."""
+        return KeyValueCache(capacity, filling)
+
+
+def attention_layers(model: nn.Module) -> dict[str, Heads]:
+    """List the layers of a model that have heads, by their path. Taught in: chapter 10."""
+    layers = {path: module for path, module in model.named_modules() if isinstance(module, Heads)}
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no layer with heads")
+    return layers

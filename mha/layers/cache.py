@@ -1,0 +1,147 @@
+"""Keys and values of the past, kept so that they are not computed again for every new word.
+
+Taught in: chapters 03 and 12.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mha.functional.masks import check_mask, padding_mask
+
+
+class MemoryCache:
+    """Remember the keys and values of a memory that does not grow, such as an encoder's output.
+
+    Hand it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
+    call only.
+
+    Raises: ValueError where another memory is handed in later, or where gradients are asked for.
+    Taught in: chapter 07.
+    """
+
+    length = 0  # the queries of cross-attention do not continue the keys
+
+    def __init__(self) -> None:
+        self._memory: Tensor | None = None
+        self._found: tuple[Tensor, Tensor] | None = None
+
+    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
+        """Refuse nothing: a memory has no order of its own, and nothing is stored that a refused call could spoil."""
+
+    def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Make keys and values the first time, and return the same ones ever after."""
+        if self._found is None:
+            k, v = fresh()
+            if k.requires_grad or v.requires_grad:
+                raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
+            self._memory, self._found = key, (k, v)
+        if key is not self._memory:
+            raise ValueError(
+                f"this cache was filled from a memory of shape {tuple(self._memory.shape)}, and now another one of "
+                f"shape {tuple(key.shape)} came: use a new cache for each memory and each layer"
+            )
+        return self._found
+
+
+class KeyValueCache:
+    """Remember the keys and values of one layer, for reading one word, or one chunk, at a time.
+
+    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
+
+    Texts of different lengths go into one batch with the filling in *front*, so that the newest words of all stand
+    side by side: ``KeyValueCache(filling=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
+
+    Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
+    Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
+        sequence, or where gradients are asked for.
+    Taught in: chapters 03 and 12.
+    """
+
+    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
+        """Reserve room for ``capacity`` positions, of which each text's first ``filling`` are none of its words."""
+        if capacity < 1:
+            raise ValueError(f"capacity = {capacity}: it must be at least 1")
+        self.capacity, self.length = capacity, 0
+        self._words = None if filling is None else padding_mask(filling, capacity).logical_not()
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+
+    def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
+        """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
+        return None if self._words is None else self._words[..., : self.length + new]
+
+    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
+        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
+        i, total = query.shape[1], self.length + key.shape[1]
+        if key is not query:
+            raise ValueError("this cache grows with the query, but the key is another sequence: use mha.MemoryCache")
+        if mask is not None and mask.shape[-1] not in (1, total):
+            raise ValueError(
+                f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {self.length} in "
+                f"the cache and {i} new: give it a column for each"
+            )
+        if mask is not None:
+            check_mask(mask, (query.shape[0], heads, i, total), query.device)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory is taken: all of it at the first call."""
+        return 0 if self._k is None else self._k.nbytes + self._v.nbytes
+
+    def recall(self, _key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Make the new keys and values, and :meth:`append` them."""
+        return self.append(*fresh())
+
+    def append(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the new keys and values and return all of them, oldest first."""
+        end = self.length + k.shape[2]
+        if k.requires_grad or v.requires_grad:
+            raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+        if end > self.capacity:
+            raise ValueError(
+                f"the cache holds {self.capacity} positions, but {end} were fed: make it with capacity={end}"
+            )
+        if self._k is None:
+            self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
+        if _row(k) != _row(self._k) or _row(v) != _row(self._v):
+            raise ValueError(
+                f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
+                f"of {_row(self._k)} and {_row(self._v)}: use a new cache, one for each layer"
+            )
+        self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
+        self.length = end
+        return self._k[:, :, :end], self._v[:, :, :end]
+
+
+@dataclass
+class DecoderCache:
+    """The two caches of one decoder layer: its own words so far, and the memory. Taught in: chapter 07."""
+
+    own: KeyValueCache
+    memory: MemoryCache
+
+    length = property(lambda self: self.own.length, doc="How many words were fed so far.")
+
+
+class ModelCache(list):
+    """The caches of a whole stack of layers, first layer first. Taught in: chapter 07."""
+
+    length = property(lambda self: self[0].length, doc="How many words were fed so far.")
+
+    def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
+        """Show the words, not the filling, as every layer's own cache does."""
+        return self[0].mask(new)
+
+
+def _room(x: Tensor, capacity: int) -> Tensor:
+    return torch.empty(*x.shape[:2], capacity, x.shape[3], dtype=x.dtype, device=x.device)
+
+
+def _row(x: Tensor) -> tuple[int, int, int, torch.dtype]:
+    return x.shape[0], x.shape[1], x.shape[3], x.dtype

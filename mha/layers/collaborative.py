@@ -1,0 +1,179 @@
+"""Heads that compare in one shared space: each of them only weighs its channels in its own way.
+
+Taught in: chapter 14.
+"""
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.functional.decomposition import fit_shared
+from mha.layers.base import Heads, _channels, _cut
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part, count_attention
+from mha.layers.hooks import Tap, followed_by
+from mha.layers.multi_head import MultiHeadAttention, settings
+
+FUSIONS = ("concatenate", "share")
+
+
+class CollaborativeAttention(Heads):
+    """Attend with heads that share one set of queries and keys; a mixing vector says which channels a head weighs.
+
+    What the bias of a query does to the scores depends on the key only: it becomes the content bias of each head, which
+    the last rows of ``W_k`` make. A bias of keys would change nothing, so there is none.
+
+    Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weighs d channels by 1, the others
+        by 0. With "share" all heads weigh all channels, and a smaller ``d_shared`` compresses them.
+    Changes: ``W_q`` and ``W_k``, of width ``d_shared``, and ``mixing`` (heads, d_shared), which multiplies queries.
+    Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² weights; scores take
+        2·n²·heads·d_shared operations, ``heads`` times those of plain heads where nothing is compressed.
+    Shapes: as :class:`mha.MultiHeadAttention`; a cache holds d_shared + heads numbers of a key for all heads together.
+    Raises: ValueError for fewer than 1 shared channel, an unknown fusion, blocks of unequal size.
+    Source: Cordonnier et al. 2020, section 3.
+    Differs from the paper: "share" begins with variance d / d_shared, so that scores begin as large as plain ones.
+    Differs from the released code: scores are divided by √d of the plain heads, whatever ``d_shared``; the package for
+        language models divides by √(d_shared / heads), so that compressing a layer changes its temperature.
+    Taught in: chapter 14.
+    """
+
+    def __init__(self, d_model: int, heads: int, d_shared: int | None = None, *, fusion: str = "share", **sizes):
+        """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
+        if self.d_shared < 1 or fusion not in FUSIONS:
+            raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")
+        if fusion == "concatenate" and self.d_shared % heads:
+            raise ValueError(f"{heads} heads cannot own equal blocks of {self.d_shared} channels: take a multiple")
+        biases = 0 if self.W_q.bias is None else heads
+        self.W_q = nn.Linear(d_model, self.d_shared, bias=False)
+        self.W_k = nn.Linear(self.W_k.in_features, self.d_shared + biases, bias=False)
+        self.mixing = nn.Parameter(torch.empty(heads, self.d_shared))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with mixing vectors of 0 and 1 ("concatenate") or of random numbers ("share")."""
+        if self.fusion == "share":
+            self.mixing.normal_(0, math.sqrt(self.d_head / self.d_shared))
+        else:
+            self.mixing.copy_(torch.eye(self.heads).repeat_interleave(self.d_shared // self.heads, 1))
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads) -> "CollaborativeAttention":
+        """Make the layer that does what a plain one does; :func:`mha.collaborate` makes narrower ones."""
+        new = cls(**settings(layer, "qvo"), fusion="concatenate").to(layer.W_q.weight).train(layer.training)
+        for name, weight in layer.named_parameters():
+            if name not in ("W_q.bias", "W_k.bias"):
+                new.get_parameter(name)[: len(weight)].copy_(weight)
+        if layer.W_q.bias is not None:
+            rows = layer.W_q.bias[:, None] * layer.W_k.weight
+            new.W_k.weight[new.d_shared :].copy_(rows.unflatten(0, (layer.heads, -1)).sum(1))
+        return new
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
+
+    def project(self, *inputs, **how) -> tuple[Tensor, Tensor, Tensor]:
+        """Make mixed queries (b, h, i, d_shared), one key (b, 1, j, d_shared + biases), values (b, h, j, d)."""
+        q, k, v = super().project(*inputs, **how)
+        return q * self.mixing[:, None], k, v
+
+    def _cut(self, x: Tensor, heads: int, start: int) -> Tensor:
+        return x[:, None]  # one for all heads
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
+        """Compare the queries of each head with the one key. Keys and values differ in width: no fused kernel runs."""
+        k, content = k.split([self.d_shared, k.shape[-1] - self.d_shared], -1)
+        scale = 1 / math.sqrt(self.d_head)
+        if content.shape[-1]:
+            how = followed_by(how, "edit_scores", lambda scores: scores + scale * content.permute(0, 3, 1, 2))
+        return super().attend(q, k.expand(-1, self.heads, -1, -1), v, mask, scale=scale, explicit=True, **how)
+
+    @torch.no_grad()
+    def take(self, heads: Iterable[int]) -> "CollaborativeAttention":
+        """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""
+        chosen = sorted(set(heads))
+        if not chosen or not set(chosen) <= set(range(self.heads)):
+            raise ValueError(f"heads {chosen} of a layer with {self.heads}: at least one, from 0 to {self.heads - 1}")
+        new, biases = copy.deepcopy(self), self.W_k.out_features - self.d_shared
+        new.heads = new.kv_heads = len(chosen)
+        new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches this layer does not watch it
+        rows = [*range(self.d_shared), *(self.d_shared + h for h in chosen if biases)]
+        new.mixing = nn.Parameter(self.mixing[chosen], requires_grad=self.mixing.requires_grad)
+        new.W_k = _cut(self.W_k, torch.tensor(rows), 0)
+        new.W_v = _cut(self.W_v, _channels(self, chosen), 0)
+        new.W_o = _cut(self.W_o, _channels(self, chosen), 1)
+        return new
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
+        """Count one call; the explicit formula runs in any case, so that weights are always ``stored``."""
+        plain, j = count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.heads, stored=True), j or i
+        size, scores, mixed = self.mixing.element_size(), b * self.heads * i * j, b * self.heads * i * self.d_shared
+        keys, values, read = (
+            b * n * linear.out_features for n, linear in ((j, self.W_k), (j, self.W_v), (i, self.W_v))
+        )
+        parts = dict(plain.parts)
+        parts["mixing"] = Part(0, size * (mixed + mixed // self.heads + self.mixing.numel()))
+        parts["scores"] = Part(2 * scores * self.d_shared, size * (mixed + keys + 2 * scores))
+        copies = (b * j * self.heads * self.d_shared, values) if b > 1 else (0, 0)  # one batch item needs no copies
+        then = max(mixed + copies[0], scores + b * j * (self.W_k.out_features - self.d_shared), read + copies[1])
+        kept = mixed + (keys + values if fresh in (None, j) else 0)
+        parameters = plain.parameters + self.mixing.numel()
+        weights, peak = size * parameters, size * (kept + scores + then)
+        return replace(plain, parts=parts, parameters=parameters, weights=weights, peak=peak)
+
+
+@torch.no_grad()
+def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) -> CollaborativeAttention:
+    """Give a trained layer ``d_shared`` shared channels instead of heads · d, so that its scores change little.
+
+    The products W_qᵀ W_k of all heads are fitted by :func:`fit_shared`; values, outputs, biases and the temperature
+    stay. With heads · d channels nothing changes.
+
+    Raises: ValueError where ``d_shared`` is below 1 or above heads · d, and where the layer is not a plain one.
+    Source: Cordonnier et al. 2020, section 4.
+    Differs from the released code: it starts from singular vectors, not from random ones, and ``scale`` stays.
+    Taught in: chapter 14.
+    """
+    new = CollaborativeAttention.from_plain(layer)
+    if not 1 <= d_shared <= new.d_shared:
+        raise ValueError(f"d_shared = {d_shared}: 1 to {new.d_shared}, where nothing changes any more")
+    if d_shared == new.d_shared:
+        return new
+    terms = fit_shared(products(layer).double().cpu(), d_shared, rounds=rounds)
+    content = new.W_k.weight[new.d_shared :]
+    new.d_shared, new.fusion = d_shared, "share"
+    new.W_q = _linear(terms.left.T.to(content))
+    new.W_k = _linear(torch.cat([terms.right.T.to(content), content]))
+    new.mixing = nn.Parameter(terms.mixing.to(content))
+    return new
+
+
+def products(layer: MultiHeadAttention) -> Float[Tensor, "h m k"]:
+    """Multiply the projections of each head: what it compares, W_qᵀ W_k. Taught in: chapter 14."""
+    q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))
+    return q.mT @ k
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")  # draws no numbers
+    linear.weight = nn.Parameter(weight)
+    return linear

@@ -1,0 +1,260 @@
+"""Heads that are recombined anew for every query and every key.
+
+Taught in: chapter 17.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.functional.composed import attend_in_chunks, unpack
+from mha.functional.masks import check_mask
+from mha.layers.base import Heads
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part, count_linear
+
+
+class ComposedCache(KeyValueCache):
+    """Remember keys, values, and how each position mixes the heads.
+
+    Costs: 2·h·(2·r + 1) numbers for each position more than a :class:`mha.KeyValueCache`, with h heads and rank r.
+    Shapes: pieces (b, 2·r + 1, h, n) at both places, stored with the positions last.
+    Raises: ValueError as KeyValueCache, and where the pieces do not continue those in the cache.
+    Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
+    Taught in: chapter 17.
+    """
+
+    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
+        """Reserve room for ``capacity`` positions; ``filling`` is that of :class:`mha.KeyValueCache`."""
+        super().__init__(capacity, filling)
+        self._pieces = KeyValueCache(capacity)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory is taken, pieces included: all of it at the first call."""
+        return super().bytes + self._pieces.bytes
+
+    def append_pieces(self, before: Tensor, after: Tensor) -> list[Tensor]:
+        """Store the pieces of the positions whose keys were appended last, and return those of all positions."""
+        self._pieces.length = self.length - before.shape[-1]
+        try:
+            stored = self._pieces.append(before.flatten(1, 2)[..., None], after.flatten(1, 2)[..., None])
+        except ValueError:
+            self.length = self._pieces.length  # a refused call leaves the cache as it was
+            raise
+        return [one[..., 0].unflatten(1, before.shape[1:3]) for one in stored]
+
+
+def check_rank(rank: int, heads: int) -> int:
+    """Return the rank; refuse one that no matrix of this size has."""
+    if not 1 <= rank <= heads:
+        raise ValueError(
+            f"rank = {rank} for {heads} heads: a matrix of {heads} × {heads} has rank 1 to {heads}; the paper takes 2"
+        )
+    return rank
+
+
+def check_serves(cache: object) -> None:
+    """Refuse a cache that would lose how earlier positions mix the heads."""
+    if isinstance(cache, KeyValueCache) and not isinstance(cache, ComposedCache):
+        raise ValueError(
+            f"{type(cache).__name__} keeps keys and values, but this layer also needs how each earlier word mixes the "
+            "heads: use layer.new_cache(), which makes a ComposedCache"
+        )
+
+
+def count_composition(place: nn.Module, heads: int, rank: int, rows: tuple[int, int, int]) -> dict[str, Part]:
+    """Count one place: making the weights of ``rows`` queries and keys, then mixing as many scores as there are."""
+    queries, keys, scores = rows
+    size = place.base.element_size()
+    making = Part(2 * queries * rank * heads**2, size * queries * (3 * rank * heads + 2 * heads**2))
+    for side, count in ((place.of_query, queries), (place.of_key, keys)):
+        making = sum((count_linear(one, count) for one in (side.widen, side.narrow, side.gate)), making)
+    pieces = (queries * heads + scores // (queries * heads) * (2 * rank + 1)) * heads
+    return {"make": making, "mix": Part(2 * scores * (heads + 2 * rank), size * (2 * scores + pieces))}
+
+
+def add_compositions(plain: Cost, layer: nn.Module, b: int, i: int, j: int, fresh: int) -> Cost:
+    """Add both places to the cost of plain heads."""
+    size, scores, parts = layer.W_q.weight.element_size(), b * layer.heads * i * j, dict(plain.parts)
+    for name, place in (("before", layer.before), ("after", layer.after)):
+        counted = count_composition(place, layer.heads, layer.rank, (b * i, b * fresh, scores))
+        parts |= {f"{step} {name}": part for step, part in counted.items()}
+    more = sum(p.numel() for place in (layer.before, layer.after) for p in place.parameters())
+    kept = size * b * j * 2 * layer.heads * (2 * layer.rank + 1)
+    return replace(
+        plain,
+        parts=parts,
+        parameters=plain.parameters + more,
+        weights=plain.weights + size * more,
+        cache=plain.cache + kept,
+        peak=plain.peak + 2 * size * scores,
+    )
+
+
+Side = tuple[Float[Tensor, "b n r h"], Float[Tensor, "b n r h"], Float[Tensor, "b n h"]]
+
+
+class HeadWeights(nn.Module):
+    """Say, from a word alone, how its heads are to be mixed: a matrix of low rank, and a gate for each head.
+
+    Costs: 2·r·h · (width + 2·r·h) + width · h weights, where r is the rank.
+    Shapes: words (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
+    Source: Xiao et al. 2024, section 2.2; the sizes and the first numbers are those of its released code.
+    Taught in: chapter 17.
+    """
+
+    def __init__(self, width: int, heads: int, rank: int) -> None:
+        """Make the weights: what collects begins with size 1 and what spreads near 0."""
+        super().__init__()
+        inner, self.shape = 2 * rank * heads, (2, rank, heads)
+        self.widen, self.narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, inner, bias=False)
+        self.gate = nn.Linear(width, heads, bias=False)
+        nn.init.normal_(self.widen.weight, 0, math.sqrt(2 / (width + inner)))
+        nn.init.normal_(self.narrow.weight, 0, 0.02 / (math.sqrt(inner) * (heads + rank)))
+        nn.init.normal_(self.gate.weight, 0, 0.05 * math.sqrt(2 / (heads + width)))
+
+    def forward(self, x: Float[Tensor, "b n m"]) -> Side:
+        """Collectors have root mean square 1 over the heads; gates lie between −1 and 1."""
+        collect, spread = self.narrow(F.gelu(self.widen(x))).unflatten(-1, self.shape).unbind(2)
+        return F.rms_norm(collect, collect.shape[-1:], eps=1e-6), spread, self.gate(x).tanh()
+
+
+class Composition(nn.Module):
+    """Hold what mixes heads at one place: a matrix for all words, weights made from queries, weights made from keys.
+
+    Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
+    Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
+    Taught in: chapter 17.
+    """
+
+    def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
+        """Begin with the identity and small dynamic weights."""
+        super().__init__()
+        self.base = nn.Parameter(torch.eye(heads))
+        self.of_query, self.of_key = HeadWeights(width, heads, rank), HeadWeights(key_width, heads, rank)
+
+    def matrices(self, query: Float[Tensor, "b i m"]) -> Float[Tensor, "b i h h"]:
+        """Make one matrix for each query, the base included; it maps from column to row."""
+        collect, spread, gate = self.of_query(query)
+        return spread.mT @ collect + torch.diag_embed(gate) + self.base.mT
+
+    def pieces(self, key: Float[Tensor, "b j m"]) -> Float[Tensor, "b p h j"]:
+        """Make the pieces for each key: what collects, what spreads, the gates."""
+        collect, spread, gate = self.of_key(key)
+        return torch.cat([collect, spread, gate[:, :, None]], 2).permute(0, 2, 3, 1).contiguous()
+
+    def forward(
+        self, x: Float[Tensor, "b h i j"], matrices: Float[Tensor, "b i h h"], pieces: Float[Tensor, "b p h j"]
+    ) -> Float[Tensor, "b h i j"]:
+        """Mix the heads, with gradients: memory grows with all queries times all keys."""
+        collect, spread, gate = (one.permute(0, 3, 1, 2) for one in unpack(pieces, 1))  # (b, j, p, h)
+        heads = x.permute(0, 3, 2, 1)  # (b, j, i, h)
+        by_key = heads @ collect.mT @ spread + heads * gate
+        return (matrices @ x.transpose(1, 2)).transpose(1, 2) + by_key.permute(0, 3, 2, 1)
+
+
+class ComposableAttention(Heads):
+    """Attend with heads that are mixed before and after the softmax, by weights made from the words themselves.
+
+    At query i and key j the heads' scores are multiplied by base + (what word i says) + (what word j says), and so are
+    their weights. Each word speaks through a matrix of low rank and a gate for each head, made from the layer's input.
+
+    Plain when: both ``base`` are the identity, and on all four sides ``gate`` and what spreads (the second half of
+        ``narrow``) are zero. With zeros there and any ``base`` it is :class:`mha.TalkingAttention`.
+    Changes: ``before`` acts on the scores before the mask, ``after`` on the weights.
+    Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² weights more and
+        4·n²·h·(h + 2·r) operations more. Without gradients memory grows with n; with them, or watched, with n².
+    Shapes: as :class:`mha.MultiHeadAttention`; composed weights need not sum to 1 and may be negative.
+    Raises: ValueError for a rank outside 1 to heads, for a cache that keeps no compositions, where heads are to be
+        taken out, and as MultiHeadAttention.
+    Source: Xiao et al. 2024, section 2.2.
+    Differs from the paper: the base is a full matrix that begins as the identity.
+    Differs from the released code: one base in all paths; there training adds it to 2·I, a prompt takes it alone, and
+        single steps add it to I. The published models switch it off.
+    Taught in: chapter 17.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, rank: int = 2, positions: nn.Module | None = None, **sizes) -> None:
+        """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.positions, self.rank = positions, check_rank(rank, heads)
+        widths = self.W_q.in_features, self.W_k.in_features
+        self.before, self.after = Composition(*widths, heads, rank), Composition(*widths, heads, rank)
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, *, rank: int | None = None) -> "ComposableAttention":
+        """Make the layer that does what a plain one does: words do not mix heads yet, but can learn to."""
+        rank = min(2, layer.heads) if rank is None else rank
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features, "rank": rank}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
+        new = cls(layer.d_model, layer.heads, **sizes, **how).to(layer.W_q.weight)
+        for name, weight in layer.named_parameters():
+            new.get_parameter(name).copy_(weight)
+        for name, weight in new.named_parameters():
+            if name.endswith(("narrow.weight", "gate.weight")):  # what collects stays: with both zero none would learn
+                weight[len(weight) // 2 if "narrow" in name else 0 :] = 0
+        return new.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend with composed scores and composed weights, merge."""
+        check_serves(cache)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        before, after = self.compositions(query, query if key is None else key, cache)
+        return self.merge(self.attend(q, k, v, mask, before=before, after=after, is_causal=is_causal))
+
+    def compositions(self, query: Tensor, key: Tensor, cache: KeyValueCache | MemoryCache | None) -> list[tuple]:
+        """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j)."""
+        pieces = [place.pieces(key) for place in (self.before, self.after)]
+        if isinstance(cache, ComposedCache):
+            pieces = cache.append_pieces(*pieces)
+        return [(place.matrices(query), one) for place, one in zip((self.before, self.after), pieces, strict=True)]
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, before: tuple, after: tuple, **how
+    ) -> Tensor:
+        """Read chunk by chunk where nobody asks for gradients or watches; else with the explicit formula."""
+        edits = {"edit_scores": lambda s: self.before(s, *before), "edit_weights": lambda w: self.after(w, *after)}
+        if self.needs_all(q, k, v, *before, *after):
+            return super().attend(q, k, v, mask, **edits, **how)
+        if mask is not None:
+            check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
+        return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, **how))
+
+    def needs_all(self, *tensors: Tensor) -> bool:
+        """Say whether all weights must exist at once: for gradients, for dropout, for who watches, for a bias."""
+        changed = self.at_scores.is_open or self.at_weights.is_open or getattr(self.positions, "bias", None) is not None
+        gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return changed or gradients or (self.training and self.dropout > 0)
+
+    def take(self, heads: Iterable[int]) -> "ComposableAttention":
+        """Refuse: each head uses the scores and weights of all others."""
+        raise ValueError(
+            f"heads {list(heads)} of ComposableAttention cannot be taken out: each head mixes in the scores and "
+            "weights of all others. Silence them with mha.edit, or train without them"
+        )
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
+        """Count one call of the explicit formula, as :meth:`Heads.cost` does; ``peak`` is that with all weights."""
+        plain, j = super().cost(b, i, j, fresh=fresh, stored=True), i if j is None else j
+        return add_compositions(plain, self, b, i, j, j if fresh is None else fresh)
+
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ComposedCache:
+        """Make an empty cache for this layer: it also keeps how each position mixes the heads."""
+        return ComposedCache(capacity, filling)

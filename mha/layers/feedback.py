@@ -1,0 +1,157 @@
+"""Attention to what *all* layers made of the earlier words, never to the present one.
+
+Taught in: chapter 20.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.layers.base import Heads
+from mha.layers.cache import MemoryCache
+from mha.layers.cost import Cost, Part
+
+
+class FeedbackMemory(MemoryCache):
+    """Keep the keys and values of all earlier steps, with their gradients: training runs through them.
+
+    Each call of a layer hands over one memory, ``layer(x, newest, cache=memory)``, and reads all so far. The same
+    memory handed over again, by a layer that shares the projections, is kept once.
+
+    Shapes: keys and values (b, h, t, d), where t grows by one a step.
+    Raises: ValueError for a mask that has no column for each step.
+    Taught in: chapter 20.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
+        """Refuse a mask that does not fit, before anything is kept."""
+        total = self.length + (0 if key is self._memory else key.shape[1])
+        if mask is not None and mask.shape[-1] not in (1, total):
+            raise ValueError(f"mask {tuple(mask.shape)}: give it a column for each of the {total} steps in the memory")
+
+    def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of a new memory, and return all of them, oldest first."""
+        if key is not self._memory:
+            k, v = fresh()
+            if self._found is not None:
+                k, v = (torch.cat(pair, 2) for pair in zip(self._found, (k, v), strict=True))
+            self._memory, self._found, self.length = key, (k, v), k.shape[2]
+        return self._found
+
+
+def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
+    """Refuse a call without a memory, and a cache that keeps something else."""
+    if key is None:
+        raise ValueError(
+            "a feedback layer never looks at the present word, only at the memory of earlier steps: call "
+            "layer(x, memory); at the first step there is none, and nothing to call"
+        )
+    if is_causal:
+        raise ValueError("is_causal with a separate key: a memory holds earlier steps only and has no future to hide")
+    if cache is not None and not isinstance(cache, FeedbackMemory):
+        raise ValueError(
+            f"{type(cache).__name__} keeps the keys of this layer's own words, but feedback reads what all layers "
+            "made of them: use layer.new_cache()"
+        )
+
+
+def check_tables(heads: int, steps: int, keys: Tensor) -> None:
+    """Refuse a memory that the tables of positions do not reach."""
+    if keys.shape[1] != heads:
+        raise ValueError(f"the tables belong to {heads} heads, but {keys.shape[1]} came: keep the layer in one process")
+    if keys.shape[2] > steps:
+        raise ValueError(
+            f"the memory holds {keys.shape[2]} steps, but the tables know {steps}: make the layer with "
+            f"steps={keys.shape[2]} or more"
+        )
+
+
+class FeedbackAttention(Heads):
+    """Let the present word read the memories of all earlier steps; how far back each is, three tables tell.
+
+    The score of memory j is ((q + u)·k_j + q·U_r + S_r) / √d, where r counts steps back from the newest memory, r = 0.
+
+    Plain when: the tables are zero, as they are at first: one query over a plain memory. It never sees itself.
+    Changes: what is looked at; the scores, by the tables ``query_bias`` (u), ``key_table`` (U), ``score_table`` (S).
+    Costs: heads · (d + steps · (d + 1)) weights more than a plain layer; the explicit formula.
+    Shapes: query (b, i, d_model), every one standing behind the whole memory; key (b, j, kdim), value (b, j, vdim),
+        oldest first; mask (i, j) or (b, h, i, j), True = may look; returns (b, i, d_model).
+    Raises: ValueError without a memory, for one longer than ``steps``, and for the caches of other layers.
+    Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
+    Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
+        and keys have no bias, as here unless ``bias`` is given.
+    Taught in: chapter 20.
+    """
+
+    heads_apart = True
+
+    def __init__(self, d_model: int, heads: int, *, steps: int = 512, **sizes) -> None:
+        """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **({"bias": "vo"} | sizes))
+        if steps < 1:
+            raise ValueError(f"steps = {steps}: the memory holds at least 1")
+        self.query_bias = nn.Parameter(torch.zeros(heads, self.d_head))
+        self.key_table = nn.Parameter(torch.zeros(heads, steps, self.d_head))
+        self.score_table = nn.Parameter(torch.zeros(heads, steps))
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, steps: int = 512) -> "FeedbackAttention":
+        """Make a feedback layer with the weights of a plain one: over a memory it is the same layer."""
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        made = cls(layer.d_model, layer.heads, steps=steps, bias=bias, dropout=layer.dropout, **sizes)
+        made.to(layer.W_q.weight).load_state_dict(layer.state_dict(), strict=False)
+        return made.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: FeedbackMemory | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend with the tables, merge. With a memory as cache ``key`` is the newest step, added to it."""
+        check_reading(key, cache, is_causal)
+        q, k, v = self.project(query, key, value, mask, cache=cache)
+        near, bonus = self.tables(k)
+        return self.merge(self.attend(q, k + near, v, mask, edit_scores=lambda scores: scores + bonus))
+
+    def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
+        """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
+        heads, steps, d = self.key_table.shape
+        check_tables(heads, steps, k)
+        near, alone = (table[:, : k.shape[2]].flip(1) for table in (self.key_table, self.score_table))
+        return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
+
+    def take(self, heads: Iterable[int]) -> "FeedbackAttention":
+        """Make a smaller layer of some heads; each keeps its tables. Taught in: chapter 10."""
+        chosen = list(heads)
+        smaller = super().take(chosen)
+        for name in ("query_bias", "key_table", "score_table"):
+            setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
+        return smaller
+
+    def new_cache(self, capacity: int = 1024) -> FeedbackMemory:
+        """Make an empty memory; how long it can grow, ``steps`` decides."""
+        return FeedbackMemory()
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, and what the tables add."""
+        cost, (heads, steps, d), j = super().cost(b, i, j, fresh=fresh, stored=True), self.key_table.shape, j or i
+        own, keys = heads * (d + steps * (d + 1)), b * heads * j * d
+        size, once = self.W_q.weight.element_size(), b * heads * j
+        moved = 4 * keys + heads * j * d + once + 2 * once * i  # keys read twice, written once, read; scores changed
+        cost.parts["tables"] = Part(2 * keys, size * moved)
+        more = {"parameters": cost.parameters + own, "weights": cost.weights + size * own}
+        return replace(cost, peak=cost.peak + size * (keys + once * (i + 1)), **more)

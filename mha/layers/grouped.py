@@ -1,0 +1,186 @@
+"""Several query heads read from the same keys and values, so that a cache has less to store.
+
+Taught in: chapter 12.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.functional.attention import attend, split_heads
+from mha.functional.masks import causal_mask, check_mask, combine
+from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
+from mha.layers.base import Heads, check_groups
+from mha.layers.cache import KeyValueCache, MemoryCache
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """An aligned layer, which heads of the old one each group holds, and how alike a group's heads are.
+
+    ``before`` and ``after`` give the mean cosine of the keys and of the values of two heads that will share; before,
+    the groups are the neighbors of the old layer.
+
+    Taught in: chapter 12.
+    """
+
+    layer: Heads
+    groups: list[list[int]]
+    before: dict[str, float]
+    after: dict[str, float]
+
+
+@torch.no_grad()
+def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regroup: bool = True) -> Aligned:
+    """Turn the heads of a plain layer towards each other, and put those side by side that are most alike.
+
+    The new layer computes what the old one does. ``GroupedAttention.from_plain(aligned.layer, kv_heads)`` then merges
+    heads that fit together. ``x`` is what the layer usually reads: likeness is measured on its keys and values, before
+    positions turn them. With ``regroup=False`` the heads keep their places.
+
+    Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
+    Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
+        values come from inputs of other widths.
+    Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
+    Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
+        from several random starts; the later gradual change with gates is left out.
+    Taught in: chapter 12.
+    """
+    _check(layer, kv_heads)
+    k, v = (split_heads(linear(x), layer.heads).transpose(0, 1).flatten(1, 2) for linear in (layer.W_k, layer.W_v))
+    rotary = getattr(layer.positions, "layout", None)
+    size = layer.heads // kv_heads
+    groups = torch.arange(layer.heads).view(kv_heads, size).tolist()
+    before = {"keys": likeness(k, groups), "values": likeness(v, groups)}
+    if regroup and 1 < size < layer.heads:
+        groups = group_heads(best_turn(k, rotary)[1] + best_turn(v, None)[1], size)
+    new = copy.deepcopy(layer)
+    turn_k, turn_v = torch.eye(layer.d_head).to(k).expand(2, layer.heads, -1, -1).clone()
+    for group in groups:
+        turn_k[group], turn_v[group] = turn_group(k[group], rotary), turn_group(v[group], None)
+    order = [head for group in groups for head in group]
+    _write(new, order, turn_k, turn_v)
+    after = {"keys": likeness(k @ turn_k, groups), "values": likeness(v @ turn_v, groups)}
+    return Aligned(new, groups, before, after)
+
+
+def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> None:
+    """Turn the heads inside the weights, and put them into their new order."""
+    for linear, turn in ((layer.W_q, turn_k), (layer.W_k, turn_k), (layer.W_v, turn_v)):
+        rows = turn.mT @ linear.weight.unflatten(0, (layer.heads, -1))
+        linear.weight.copy_(rows[order].flatten(0, 1))
+        if linear.bias is not None:
+            linear.bias.copy_((linear.bias.view(layer.heads, 1, -1) @ turn)[order].flatten())
+    columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ turn_v
+    layer.W_o.weight.copy_(columns[order].transpose(0, 1).flatten(1))
+    if layer.positions is not None:
+        layer.positions = layer.positions.take(order, layer.heads)
+
+
+def _check(layer: Heads, kv_heads: int) -> None:
+    """Refuse what cannot be aligned."""
+    if layer.kv_heads != layer.heads:
+        raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
+    if kv_heads < 1 or layer.heads % kv_heads:
+        fits = [h for h in range(1, layer.heads + 1) if layer.heads % h == 0]
+        raise ValueError(f"{layer.heads} heads cannot be merged into {kv_heads} equal groups: take one of {fits}")
+    widths = layer.W_k.in_features, layer.W_v.in_features
+    if set(widths) != {layer.d_model}:
+        raise ValueError(
+            f"keys and values come from widths {widths}, queries from {layer.d_model}: one x feeds only one"
+        )
+
+
+class GroupedAttention(Heads):
+    """Attend with many query heads, but let each group of them share one head of keys and values.
+
+    Keys and values are never copied for the queries that share them: the queries of a group are laid one below the
+    other, as if they were more positions of one head.
+
+    Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
+    Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
+    Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
+    Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
+    Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
+    Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
+    Taught in: chapters 07 and 12.
+    """
+
+    heads_apart = True
+
+    def __init__(self, d_model: int, heads: int, kv_heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
+        """Make the layer; every other keyword is one of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.kv_heads, self.positions = check_groups(heads, kv_heads), positions
+        inner = kv_heads * self.d_head
+        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None)
+        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None)
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, kv_heads: int | None = None) -> "GroupedAttention":
+        """Make a grouped layer from a plain one: each shared head is the mean of the heads that it replaces.
+
+        With as many key heads as query heads, which is the default, the layer is the same.
+        """
+        kv_heads = layer.heads if kv_heads is None else kv_heads
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        grouped = cls(
+            layer.d_model, layer.heads, kv_heads, positions=layer.positions, bias=bias, dropout=layer.dropout, **sizes
+        ).to(layer.W_q.weight)
+        for name, new in grouped.named_parameters():
+            old = layer.get_parameter(name).detach()
+            groups = (kv_heads, layer.heads // kv_heads, layer.d_head)
+            new.copy_(old.unflatten(0, groups).mean(1).flatten(0, 1) if name[:3] in ("W_k", "W_v") else old)
+        return grouped.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, **how
+    ) -> Tensor:
+        """Read with the queries of a group stacked: q (b, heads, i, d), k and v (b, kv_heads, j, d)."""
+        b, h, i, _ = q.shape
+        if mask is not None:
+            check_mask(mask, (b, h, i, k.shape[2]), q.device)
+        causal = causal_mask(i, k.shape[2], device=q.device) if is_causal and i > 1 else None
+        mask = self._stack_mask(combine(mask, causal), i)
+        edits = {name: self._on_all_heads(edit, i) for name, edit in self.edits(how).items()}
+        dropout = self.dropout if self.training else 0.0
+        read = attend(self._stack(q), k, v, mask, dropout=dropout, **edits)
+        return self.at_heads(read.reshape(b, h, i, -1))
+
+    def _stack(self, x: Tensor) -> Tensor:
+        """Lay the queries of a group one below the other: (b, heads, i, …) to (b, kv_heads, group · i, …)."""
+        return x.reshape(x.shape[0], self.kv_heads, -1, x.shape[-1])
+
+    def _on_all_heads(self, edit: Callable | None, i: int) -> Callable | None:
+        """Show an edit the heads one by one, and stack what it returns."""
+        return edit and (lambda x: self._stack(edit(x.reshape(x.shape[0], self.heads, i, -1))))
+
+    def _stack_mask(self, mask: Tensor | None, i: int) -> Tensor | None:
+        if mask is None:
+            return None
+        mask = mask if mask.ndim == 4 else mask[None, None]
+        if mask.shape[1] == mask.shape[2] == 1:  # the same for every head and query, such as padding
+            return mask
+        group = self.heads // self.kv_heads
+        heads = group if mask.shape[1] == 1 else self.heads
+        return mask.expand(-1, heads, i, -1).reshape(mask.shape[0], heads // group, group * i, mask.shape[3])

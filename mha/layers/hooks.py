@@ -1,0 +1,106 @@
+"""Look inside a layer, or change what passes there, without touching the layer.
+
+Taught in: chapters 05, 06 and 09.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from torch import Tensor, nn
+
+
+class Tap(nn.Identity):
+    """A named place where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody watches here."""
+        return bool(self._forward_hooks)
+
+
+def tapped(layer: nn.Module, how: dict) -> dict:
+    """Add the layer's open taps to the edits; where none is open, nothing changes and the fused kernel runs."""
+    for tap, edit in ((layer.at_scores, "edit_scores"), (layer.at_weights, "edit_weights")):
+        how = followed_by(how, edit, tap) if tap.is_open else how
+    return how
+
+
+def followed_by(how: dict, edit: str, function: Callable[[Tensor], Tensor]) -> dict:
+    """Add a function to an edit, behind what is there already."""
+    before = how.get(edit)
+    return how | {edit: function if before is None else lambda t: function(before(t))}
+
+
+PLACES = ("scores", "weights", "heads")
+
+
+class Seen(dict):
+    """What a watcher saw: the last tensor of each tap, by its path, such as ``"encoder.0.attention.weights"``.
+
+    ``seen.weights`` is the tensor of the only layer watched; ``seen.all("weights")`` lists them, layer by layer.
+    """
+
+    def all(self, place: str) -> list[Tensor]:
+        """List what passed at ``place`` in every layer, first layer first."""
+        return [tensor for path, tensor in self.items() if path.rpartition(".")[2] == place]
+
+    def __getattr__(self, place: str) -> Tensor:
+        found = self.all(place)
+        if len(found) != 1:
+            raise AttributeError(
+                f"{len(found)} tensors passed at {place!r}, not one. Seen: {sorted(self) or 'nothing: call the layer'}"
+            )
+        return found[0]
+
+
+@contextmanager
+def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]:
+    """See the scores (before the mask), the weights (before dropout) and the heads of every layer in a model.
+
+    While somebody watches scores or weights, the explicit formula runs instead of the fused kernel; the numbers are
+    the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
+
+    Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
+    Raises: ValueError where the model has no such place.
+    Taught in: chapters 05 and 09.
+    """
+    seen, order = Seen(), _taps(model, places or PLACES)
+
+    def remember(path: str) -> Callable:
+        def hook(_module, _inputs, output: Tensor) -> None:
+            seen[path] = output.detach() if detach else output
+
+        return hook
+
+    with ExitStack() as stack:
+        for path, tap in order.items():
+            stack.callback(tap.register_forward_hook(remember(path)).remove)
+        yield seen
+
+
+@contextmanager
+def edit(model: nn.Module, **edits: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Change what passes at a place: ``with edit(layer, heads=lambda z: z * keep): …``.
+
+    Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
+    Raises: ValueError where the model has no such place.
+    Taught in: chapters 06, 09 and 10.
+    """
+    with ExitStack() as stack:
+        for place, function in edits.items():
+            for tap in _taps(model, (place,)).values():
+                hook = tap.register_forward_hook(lambda _m, _i, output, function=function: function(output))
+                stack.callback(hook.remove)
+        yield
+
+
+def _taps(model: nn.Module, places: tuple[str, ...]) -> dict[str, Tap]:
+    taps = {}
+    for path, module in model.named_modules():
+        head, _, name = path.rpartition(".")
+        if isinstance(module, Tap) and name.removeprefix("at_") in places:
+            taps[f"{head}.{name.removeprefix('at_')}" if head else name.removeprefix("at_")] = module
+    missing = [place for place in places if not any(path.rpartition(".")[2] == place for path in taps)]
+    if missing:
+        raise ValueError(f"{type(model).__name__} has no place named {missing}: the places are {list(PLACES)}")
+    return taps

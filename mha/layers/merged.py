@@ -1,0 +1,158 @@
+"""Cross-attention that also carries an average of the decoder's own words, so that self-attention can go.
+
+Taught in: chapter 19.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mha.functional.attention import attend, split_heads
+from mha.functional.masks import check_mask
+from mha.layers.base import Heads
+from mha.layers.cache import MemoryCache
+from mha.layers.cost import Cost, Part, count_linear
+
+
+class MergedCache(MemoryCache):
+    """Remember the memory's keys and values, and the sum of the own values so far: one vector a head.
+
+    Hand it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
+
+    Raises: ValueError as :class:`mha.MemoryCache`, and where gradients are asked for.
+    Taught in: chapter 19.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+        self._total: Tensor | None = None
+        self._count: Tensor | None = None
+
+    def mask(self, new: int) -> None:
+        """Hide nothing: this cache knows of no filling."""
+
+    def add(
+        self, total: Float[Tensor, "b h n d"], count: Float[Tensor, "c 1 n 1"]
+    ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "c 1 n 1"]]:
+        """Add what was summed before to the sums of a new chunk, and keep the last of them."""
+        if total.requires_grad:
+            raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
+        if self._total is not None:
+            total, count = total + self._total, count + self._count
+        self._total, self._count = total[:, :, -1:].clone(), count[:, :, -1:].clone()
+        self.length += total.shape[2]
+        return total, count
+
+
+def check_width(d_model: int, vdim: int) -> None:
+    """Refuse a memory that the same values cannot be made of."""
+    if vdim != d_model:
+        raise ValueError(
+            f"vdim = {vdim}, but d_model = {d_model}: one W_v makes the values of the memory and of the own words, so "
+            "both need one width; or say average=False"
+        )
+
+
+def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: MemoryCache | None) -> None:
+    """Refuse a call that has nothing to read, or a cache without a running sum."""
+    if key is None:
+        raise ValueError("a merged layer reads a memory and averages its own words: call layer(x, memory)")
+    if cache is not None and not isinstance(cache, MergedCache):
+        raise ValueError(f"{type(cache).__name__} keeps no running sum of the own words: use layer.new_cache()")
+    if own_mask is not None:
+        check_mask(own_mask[..., -query.shape[1] :], (query.shape[0], 1, 1, query.shape[1]), query.device)
+
+
+class MergedAttention(Heads):
+    """Read a memory, and add to each head the average of the decoder's own values up to the present word.
+
+    Plain when: ``average`` is False: cross-attention.
+    Changes: the heads, by Σ_{n ≤ i} W_v x_n / i, which the same ``W_v`` makes that reads the memory. There are no
+        queries, keys and output matrix for the own words: one ``W_o`` mixes the sum.
+    Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
+        no scores. Behind a cache it is a running sum of one vector a head.
+    Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, d_model), mask (i, j) or (b, h, i, j) for the memory,
+        ``own_mask`` (b, 1, 1, i) for the own words, True = may look; returns (b, i, d_model).
+    Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
+    Source: Zhang et al. 2019, the merged attention sublayer.
+    Differs from the released code: words that ``own_mask`` hides do not count in the length of the average.
+    Taught in: chapter 19.
+    """
+
+    heads_apart = True
+
+    def __init__(self, d_model: int, heads: int, *, average: bool = True, **sizes) -> None:
+        """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.average = average
+        if average:
+            check_width(d_model, self.W_v.in_features)
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, *, average: bool = False) -> "MergedAttention":
+        """Make a merged layer with the weights of a plain one: the same layer, unless the ``average`` is added."""
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        merged = cls(layer.d_model, layer.heads, average=average, bias=bias, dropout=layer.dropout, **sizes)
+        merged.to(layer.W_q.weight).load_state_dict(layer.state_dict())
+        return merged.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        own_mask: Bool[Tensor, "..."] | None = None,
+        cache: MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, add the average, merge."""
+        if self.average:
+            check_call(query, key, own_mask, cache)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        dropout = self.dropout if self.training else 0.0
+        heads = attend(q, k, v, mask, is_causal=is_causal, dropout=dropout, **self.edits({}))
+        return self.merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
+
+    def add_average(
+        self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: MemoryCache | None
+    ) -> Float[Tensor, "b h i d"]:
+        """Add the average of the own words to what the heads have read, unless it is switched off."""
+        if self.average:
+            return heads + self.own_average(x, own_mask, cache)
+        if isinstance(cache, MergedCache):
+            cache.length += x.shape[1]  # nothing to remember, but these words have been fed
+        return heads
+
+    def own_average(
+        self, x: Float[Tensor, "b i m"], own_mask: Tensor | None = None, cache: MergedCache | None = None
+    ) -> Float[Tensor, "b h i d"]:
+        """Average the values of all own words so far, in every head."""
+        v = split_heads(self.W_v(x), self.heads)
+        exact = v.to(torch.promote_types(v.dtype, torch.float32))  # half precision cannot count beyond 256 or 2048
+        counts = (
+            torch.ones_like(exact[:1, :1, :, :1]) if own_mask is None else own_mask[..., -x.shape[1] :].mT.to(exact)
+        )
+        total, count = (exact * counts).cumsum(2), counts.cumsum(2)
+        total, count = (total, count) if cache is None else cache.add(total, count)
+        return (total / count.clamp(min=1)).to(v.dtype)
+
+    def new_cache(self, capacity: int = 1024) -> MergedCache:
+        """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
+        return MergedCache()
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, and the average of the own words."""
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored)
+        if not self.average:
+            return cost
+        own, numbers = count_linear(self.W_v, b * i), b * i * self.W_v.out_features
+        size = self.W_v.weight.element_size()
+        cost.parts["average"] = own + Part(0, 7 * size * numbers)  # sum, divide, add: what each reads and writes
+        return replace(cost, cache=cost.cache + size * numbers // i, peak=cost.peak + 3 * size * numbers)

@@ -1,0 +1,194 @@
+"""Positions that act inside a layer: they compare where the query stands with where the key stands.
+
+Taught in: chapter 08.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
+    """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
+
+    Shapes: (n, n); concatenate it to the words.
+    Raises: ValueError where n is below 1.
+    Taught in: chapter 01.
+    """
+    _check(n, 1)
+    return torch.eye(n)
+
+
+def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Float[Tensor, "n d_model"]:
+    """Mark each position with waves of many lengths: sines in even channels, cosines in odd ones.
+
+    Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
+    Raises: ValueError where n is below 1, or d_model is not a positive even number.
+    Source: Vaswani et al. 2017, section 3.5.
+    Taught in: chapters 01 and 08.
+    """
+    _check(n, d_model)
+    if d_model % 2:
+        raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
+    rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
+
+
+class SinusoidalPositions(nn.Module):
+    """Add the waves of :func:`sinusoidal_positions` to the words; there is nothing to learn and no longest sequence.
+
+    Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
+    Raises: ValueError where d_model is odd.
+    Source: Vaswani et al. 2017, section 3.5.
+    Taught in: chapters 07 and 08.
+    """
+
+    def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
+        """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        return x + sinusoidal_positions(start + x.shape[1], x.shape[2])[start:].to(x)
+
+
+class LearnedPositions(nn.Module):
+    """Mark each position with a vector that is learned like any other weight, and add it to the words.
+
+    Costs: longest · d_model weights.
+    Shapes: x (b, n, d_model) gives (b, n, d_model), for n up to ``longest``.
+    Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
+        words of another width.
+    Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
+    Taught in: chapters 01 and 08.
+    """
+
+    def __init__(self, longest: int, d_model: int) -> None:
+        """Make a table for positions 0 to ``longest - 1``."""
+        super().__init__()
+        _check(longest, d_model)
+        self.table = nn.Parameter(0.02 * torch.randn(longest, d_model))
+
+    def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
+        """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        end = start + x.shape[1]
+        if x.shape[-1] != self.table.shape[1]:
+            raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
+        if start < 0 or end > len(self.table):
+            wrong = start if start < 0 else end - 1
+            raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
+        return x + self.table[start:end]
+
+
+def _check(n: int, d_model: int) -> None:
+    if n < 1 or d_model < 1:
+        raise ValueError(f"n = {n}, d_model = {d_model}: each must be at least 1")
+
+
+LAYOUTS = ("half", "interleaved")
+
+
+class RelativePositions(nn.Module):
+    """What a layer asks of its ``positions``: turn queries and keys, or change scores. This one does neither.
+
+    A layer calls :meth:`turn` on its queries and on its keys, after they are cut into heads and before a cache
+    stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
+
+    Taught in: chapter 08.
+    """
+
+    bias = None
+
+    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``."""
+        return x
+
+    def take(self, chosen: list[int], heads: int) -> "RelativePositions":
+        """Return the positions of the ``chosen`` ones of so many heads: the same, unless each head has its own."""
+        return self
+
+
+class RotaryPositions(RelativePositions):
+    """Turn each query and key by angles that grow with its position, so that a score depends on their distance.
+
+    The channels of a head are taken in pairs, and pair c of position n is turned by n · base^(−2c/d). With the
+    layout "half" channel c is paired with c + d/2, with "interleaved" 2c with 2c + 1; :func:`mha.interop.relayout`
+    moves the weights of a layer from one to the other.
+
+    Changes: queries and keys; never values.
+    Costs: no weights, about 6·n·d operations for each head.
+    Shapes: x (b, h, n, d) gives (b, h, n, d); d must be even.
+    Raises: ValueError for an odd d, for an unknown layout, for a base that is not positive.
+    Source: Su et al. 2021, section 3.2.
+    Differs from the released code: angles are computed in float64; Llama's code computes them in float32, which
+        ``precision=torch.float32`` repeats.
+    Taught in: chapter 08.
+    """
+
+    def __init__(self, base: float = 10000.0, layout: str = "half", *, precision: torch.dtype = torch.float64) -> None:
+        """Choose the longest wave (``base``), the pairs (``layout``), and the precision of the angles."""
+        super().__init__()
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout = {layout!r}: it is one of {LAYOUTS}")
+        if base <= 0:
+            raise ValueError(f"base = {base}: it must be positive")
+        self.base, self.layout, self.precision = base, layout, precision
+
+    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Turn every pair of channels by the angle of its position."""
+        cos, sin = self._waves(x, start)
+        half = self.layout == "half"
+        a, b = x.chunk(2, -1) if half else (x[..., 0::2], x[..., 1::2])
+        a, b = a * cos - b * sin, b * cos + a * sin
+        return torch.cat([a, b], -1) if half else torch.stack([a, b], -1).flatten(-2)
+
+    def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        n, d = x.shape[-2:]
+        if d % 2:
+            raise ValueError(f"heads of width {d} cannot be cut into pairs: rotary positions need an even width")
+        rates = 1.0 / (self.base ** (torch.arange(0, d, 2, dtype=self.precision) / d))
+        angles = torch.arange(start, start + n, dtype=self.precision)[:, None] * rates
+        return angles.cos().to(x), angles.sin().to(x)  # not made on x's device: some devices have no float64
+
+    def extra_repr(self) -> str:
+        """Show the settings when the layer is printed."""
+        return f"base={self.base}, layout={self.layout!r}"
+
+
+class LinearBias(RelativePositions):
+    """Lower each score in proportion to the distance between query and key; each head has a slope of its own.
+
+    Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
+    Costs: no weights; the explicit formula runs instead of the fused kernel.
+    Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are behind a cache.
+    Source: Press et al. 2022, section 3.
+    Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.
+        Without a causal mask the distance counts in both directions.
+    Taught in: chapter 08.
+    """
+
+    def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
+        """Take the slopes of the formula, or other ones, one for each head."""
+        super().__init__()
+        self.steep = steep
+
+    def take(self, chosen: list[int], heads: int) -> "LinearBias":
+        """Let each chosen head keep its slope."""
+        return LinearBias((slopes(heads) if self.steep is None else self.steep)[chosen])
+
+    def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
+        """Take slope · distance from every score."""
+        h, i, j = scores.shape[1:]
+        steep = slopes(h) if self.steep is None else self.steep
+        places = torch.arange(j, dtype=scores.dtype, device=scores.device)
+        distance = (places[j - i :, None] - places).abs()
+        return scores - steep.to(scores)[:, None, None] * distance
+
+
+def slopes(heads: int) -> Float[Tensor, "h"]:
+    """Return how steeply :class:`LinearBias` falls in each head: steep in the first, almost flat in the last.
+
+    Shapes: (heads,).
+    Raises: ValueError for fewer than one head.
+    Taught in: chapter 08.
+    """
+    if heads < 1:
+        raise ValueError(f"heads = {heads}: it must be at least 1")
+    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)

@@ -1,0 +1,116 @@
+"""Attention weights that can be exactly zero, as sparse as each head learns to be.
+
+Taught in: chapter 18.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax
+from mha.layers.base import Heads
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part
+
+
+class SparseAttention(Heads):
+    """Attend with weights that can be exactly zero; each head learns how readily they are.
+
+    Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
+    Changes: the normalization: α-entmax in place of softmax, with α = 1 + sigmoid(``raw_alpha``) in each head.
+    Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
+    Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
+    Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one of exactly 1 or 2, and as MultiHeadAttention.
+    Source: Correia et al. 2019, section 3.
+    Differs from the released code: α starts at 1.5 in each head, there at random; near 1 the layer takes softmax,
+        where the code does not let α fall below 1.01.
+    Taught in: chapter 18.
+    """
+
+    heads_apart = True
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        alpha: Alpha = 1.5,
+        learned: bool = True,
+        positions: nn.Module | None = None,
+        **sizes,
+    ) -> None:
+        """Make the layer; ``alpha`` is one number or one a head, and stays as it is unless it is ``learned``."""
+        super().__init__(d_model, heads, **sizes)
+        self.positions = positions
+        alpha = check_alpha(alpha, heads).to(self.W_q.weight)
+        if learned and not bool(((alpha > 1) & (alpha < 2)).all()):
+            raise ValueError(
+                f"alpha = {alpha.tolist()}: a learned one never leaves 1 or 2; start between, or say learned=False"
+            )
+        self.raw_alpha = nn.Parameter((alpha - 1).logit()) if learned else None
+        self.register_buffer("fixed_alpha", None if learned else alpha.clone())
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "SparseAttention":
+        """Make a sparse layer with the weights of a plain one: the same layer, unless ``alpha`` is above 1."""
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
+        sparse = cls(layer.d_model, layer.heads, alpha=alpha, learned=learned, **sizes, **how).to(layer.W_q.weight)
+        for name, old in layer.named_parameters():
+            sparse.get_parameter(name).copy_(old)
+        return sparse.train(layer.training)
+
+    @property
+    def alpha(self) -> Float[Tensor, "h"]:
+        """How sparse each head is: 1 is softmax, 2 sparsemax."""
+        if self.raw_alpha is None:
+            return self.fixed_alpha
+        return 1 + self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32)).sigmoid()
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, **self.normalizing()))
+
+    def normalizing(self) -> dict:
+        """Name what replaces the softmax of the core: nothing where every α is 1."""
+        alpha = self.alpha
+        return {} if bool((alpha - 1 < NEAREST).all()) else {"normalize": lambda scores: entmax(scores, alpha)}
+
+    def take(self, heads: Iterable[int]) -> "SparseAttention":
+        """Make a smaller layer of some heads; each keeps its α. Taught in: chapter 10."""
+        chosen = list(heads)
+        smaller = super().take(chosen)
+        for name in ("raw_alpha", "fixed_alpha"):
+            if getattr(self, name) is not None:
+                getattr(smaller, name).data = getattr(self, name).detach()[sorted(chosen)].clone()
+        return smaller
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, and the search for the thresholds."""
+        sparse, learned = bool(self.normalizing()), self.raw_alpha is not None
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored or sparse)
+        if sparse:  # each halving subtracts, cuts at zero, takes the power, sums: 4 readings and 3 writings
+            size = self.W_q.weight.element_size()
+            rows = size * b * self.heads * i * (j or i)
+            cost.parts["thresholds"] = Part(0, 7 * ROUNDS[torch.promote_types(self.alpha.dtype, torch.float32)] * rows)
+            cost = replace(cost, peak=cost.peak + 3 * rows)
+        return replace(
+            cost,
+            parameters=cost.parameters + learned * self.heads,
+            weights=cost.weights + learned * self.heads * self.W_q.weight.element_size(),
+        )

@@ -1,0 +1,89 @@
+"""Heads that talk: each compares with a mixture of all heads' scores, and reads with a mixture of all heads' weights.
+
+Taught in: chapter 17.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.layers.base import Heads
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part
+
+
+class TalkingAttention(Heads):
+    """Attend with heads that mix their scores before the softmax, and their weights after it, always in the same way.
+
+    Plain when: both mixing matrices are the identity, as they are in a new layer.
+    Changes: ``mix_scores`` acts on the scores before the mask, ``mix_weights`` on the weights, both along the heads.
+    Costs: 2 · heads² weights and 4·n²·heads² operations more; the explicit formula runs instead of the fused kernel.
+    Shapes: as :class:`mha.MultiHeadAttention`; ``mix_scores`` and ``mix_weights`` (h, h), from row to column.
+    Raises: ValueError as MultiHeadAttention, and where heads are to be taken out.
+    Source: Shazeer et al. 2020, section 3.
+    Differs from the paper: one number of heads for scores, softmax and values, because masks, caches, watchers and
+        ``W_o`` all count heads; rows and columns of zeros in the mixing matrices give the paper's three numbers.
+    Differs from the released code: both matrices begin as the identity, and nothing is added to what they make; one
+        popular library adds the unmixed scores to the mixed ones, so that its scores begin twice as large.
+    Taught in: chapter 17.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
+        """Make the layer; every other keyword is one of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, **sizes)
+        self.positions = positions
+        self.mix_scores, self.mix_weights = (nn.Parameter(torch.eye(heads)) for _ in range(2))
+
+    @classmethod
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads) -> "TalkingAttention":
+        """Make the layer that does what a plain one does: its heads do not talk yet."""
+        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
+        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
+        new = cls(layer.d_model, layer.heads, **sizes, **how).to(layer.W_q.weight)
+        for name, weight in layer.named_parameters():
+            new.get_parameter(name).copy_(weight)
+        return new.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend with mixed scores and mixed weights, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        talk = {"edit_scores": lambda s: mix(s, self.mix_scores), "edit_weights": lambda w: mix(w, self.mix_weights)}
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, **talk))
+
+    def take(self, heads: Iterable[int]) -> "TalkingAttention":
+        """Refuse: each head uses the scores and weights of all others."""
+        raise ValueError(
+            f"heads {list(heads)} of TalkingAttention cannot be taken out: each head mixes in the scores and weights "
+            "of all others. Silence them with mha.edit, or train without them"
+        )
+
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
+        """Count one call, as :meth:`Heads.cost` does; the explicit formula runs, so weights are always ``stored``."""
+        plain = super().cost(b, i, j, fresh=fresh, stored=True)
+        size, scores, more = self.mix_scores.element_size(), b * self.heads * i * (j or i), 2 * self.heads**2
+        mixing = Part(2 * scores * self.heads, size * (2 * scores + more // 2))
+        parts = {**plain.parts, "mix scores": mixing, "mix weights": mixing}
+        sums = {"parameters": plain.parameters + more, "weights": plain.weights + size * more}
+        return replace(plain, parts=parts, peak=plain.peak + size * scores, **sums)
+
+
+def mix(x: Float[Tensor, "b g i j"], mixing: Float[Tensor, "g h"]) -> Float[Tensor, "b h i j"]:
+    """Make each head of the result a weighted sum of all heads: Σ_g x_g · mixing[g, h], at every query and key.
+
+    Taught in: chapter 17.
+    """
+    return torch.einsum("bgij,gh->bhij", x, mixing)

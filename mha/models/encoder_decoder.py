@@ -1,0 +1,103 @@
+"""A small encoder-decoder: it turns one text into another.
+
+Taught in: chapter 07.
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mha.layers.cache import ModelCache
+from mha.layers.positions import SinusoidalPositions
+from mha.models.blocks import Embedding, Make, Stack, check_source
+from mha.models.generation import Choose, evaluating, greedy, unroll
+from mha.models.transformer import DecoderLayer, EncoderLayer
+
+
+class EncoderDecoder(nn.Module):
+    """Turn one sequence into another: read the source once, then guess the target word by word.
+
+    Shapes: source (b, j) and target (b, n) give logits (b, n, words): row i scores the word that follows target
+        word i. Masks are boolean, True = may look; :func:`mha.padding_mask` makes both.
+    Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
+        positions.
+    Source: Vaswani et al. 2017, section 3.1.
+    Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless
+        ``norm_first=False``.
+    Taught in: chapter 07.
+    """
+
+    def __init__(
+        self,
+        source_words: int,
+        target_words: int,
+        d_model: int,
+        attention: int | Make,
+        *,
+        layers: int = 1,
+        positions: Make | None = SinusoidalPositions,
+        **layer,
+    ) -> None:
+        """Make the model; every other keyword is one of :class:`mha.DecoderLayer`."""
+        super().__init__()
+        norm, first = layer.get("norm", nn.LayerNorm), layer.get("norm_first", True)
+        encoder_layer = {name: value for name, value in layer.items() if name != "cross_attention"}
+        self.source_embedding = Embedding(source_words, d_model, positions)
+        self.target_embedding = Embedding(target_words, d_model, positions)
+        self.encoder = Stack(EncoderLayer(d_model, attention, **encoder_layer) for _ in range(layers))
+        self.decoder = Stack(DecoderLayer(d_model, attention, **layer) for _ in range(layers))
+        self.encoder_norm, self.decoder_norm = (norm(d_model) if first else nn.Identity() for _ in range(2))
+        self.to_words = nn.Linear(d_model, target_words)
+
+    def forward(
+        self,
+        source: Int[Tensor, "b j"],
+        target: Int[Tensor, "b n"],
+        source_mask: Bool[Tensor, "b 1 1 j"] | None = None,
+        target_mask: Bool[Tensor, "b 1 1 n"] | None = None,
+    ) -> Float[Tensor, "b n w"]:
+        """Encode the source, then decode the target."""
+        return self.decode(target, self.encode(source, source_mask), target_mask, source_mask)
+
+    def encode(
+        self, source: Int[Tensor, "b j"], source_mask: Bool[Tensor, "b 1 1 j"] | None = None
+    ) -> Float[Tensor, "b j m"]:
+        """Read the source: every word may look at every word that is not padding."""
+        check_source(source, source_mask)
+        return self.encoder_norm(self.encoder(self.source_embedding(source), mask=source_mask))
+
+    def decode(
+        self,
+        target: Int[Tensor, "b n"],
+        memory: Float[Tensor, "b j m"],
+        target_mask: Bool[Tensor, "b 1 1 n"] | None = None,
+        source_mask: Bool[Tensor, "b 1 1 j"] | None = None,
+        *,
+        cache: ModelCache | None = None,
+    ) -> Float[Tensor, "b n w"]:
+        """Score the next word after each target word. With a cache ``target`` continues what was fed before."""
+        x = self.target_embedding(target, 0 if cache is None else cache.length)
+        x = self.decoder(x, memory, mask=target_mask, memory_mask=source_mask, cache=cache)
+        return self.to_words(self.decoder_norm(x))
+
+    def generate(
+        self,
+        source: Int[Tensor, "b j"],
+        length: int,
+        *,
+        start: int,
+        source_mask: Bool[Tensor, "b 1 1 j"] | None = None,
+        choose: Choose = greedy,
+        stop: int | None = None,
+        cached: bool = True,
+    ) -> Int[Tensor, "b n"]:
+        """Write up to ``length`` words for each source; the result does not hold the ``start`` word."""
+        with evaluating(self):
+            memory = self.encode(source, source_mask)
+            cache = self.decoder.new_cache(length) if cached else None
+
+            def next_logits(target: Tensor) -> Tensor:
+                new = target[:, cache.length if cached else 0 :]
+                return self.decode(new, memory, source_mask=source_mask, cache=cache)[:, -1]
+
+            begun = source.new_full((len(source), 1), start)
+            return unroll(next_logits, begun, length, choose, stop)[:, 1:]

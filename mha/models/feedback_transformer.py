@@ -1,0 +1,118 @@
+"""A stack of layers that goes through a text step by step, because each step reads the top of the one before.
+
+Taught in: chapter 20.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.layers.cache import ModelCache
+from mha.layers.feedback import FeedbackAttention, FeedbackMemory
+from mha.models.blocks import FeedForward, Make, Residual
+
+
+class FeedbackCache(ModelCache):
+    """Where a feedback stack stands: the memory of each layer, and the newest one, which no layer has read yet.
+
+    Taught in: chapter 20.
+    """
+
+    length = 0  # words fed so far: the memories of the layers are one step behind
+    newest: Tensor | None = None
+
+    def mask(self, new: int) -> None:
+        """Hide nothing: this cache knows of no filling."""
+
+
+class FeedbackLayer(nn.Module):
+    """Read the memory of earlier steps, then think about the present word.
+
+    Shapes: x (b, 1, d_model), newest (b, 1, d_model) or None at the first step; returns (b, 1, d_model).
+    Source: Fan et al. 2020, section 3.
+    Taught in: chapter 20.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        attention: int | Make,
+        *,
+        feed_forward: Make | None = None,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the layer; ``attention`` is a number of heads, or a function that makes a feedback layer."""
+        super().__init__()
+        heads = isinstance(attention, int)
+        self.attention = FeedbackAttention(d_model, attention, dropout=dropout) if heads else attention()
+        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        self.around_attention = Residual(d_model, norm, norm_first, dropout)
+        self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
+
+    def forward(
+        self, x: Float[Tensor, "b 1 m"], newest: Float[Tensor, "b 1 m"] | None, cache: FeedbackMemory
+    ) -> Float[Tensor, "b 1 m"]:
+        """Add the newest memory to the cache, read all of it, feed forward; the first step has nothing to read."""
+        read = torch.zeros_like if newest is None else lambda x: self.attention(x, newest, cache=cache)
+        return self.around_feed_forward(self.around_attention(x, read), self.feed_forward)
+
+
+class FeedbackStack(nn.Module):
+    """Go through a text word by word; every layer reads the memories of earlier words, which hold all layers.
+
+    The memory of a step is m = Σ_l w_l x_l: the input and the output of every layer, with learned weights w that sum
+    to 1 (softmax of ``mixing``). All layers read the same memories. In a language model it is the ``decoder``:
+    ``model.decoder = mha.FeedbackStack(…)``.
+
+    Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` all
+        layers have one ``W_k`` and one ``W_v``, and each memory is projected once.
+    Shapes: (b, n, d_model) gives (b, n, d_model).
+    Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
+    Source: Fan et al. 2020, section 3 and equation 1.
+    Taught in: chapter 20.
+    """
+
+    def __init__(self, layers: Iterable[FeedbackLayer], *, share: bool = False) -> None:
+        """Take the layers, first one first; ``share`` lets all of them use the keys and values of the first."""
+        super().__init__()
+        self.layers, self.share = nn.ModuleList(layers), share
+        if not len(self.layers):
+            raise ValueError("there is no layer: a stack needs at least 1")
+        self.mixing = nn.Parameter(torch.zeros(len(self.layers) + 1))
+        for layer in self.layers if share else ():
+            layer.attention.W_k, layer.attention.W_v = self.layers[0].attention.W_k, self.layers[0].attention.W_v
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n m"],
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = True,
+        cache: FeedbackCache | None = None,
+    ) -> Float[Tensor, "b n m"]:
+        """Step through the words; with a cache they continue what was fed before."""
+        if mask is not None or not is_causal:
+            raise ValueError(
+                "a feedback stack steps from left to right and takes no mask: put the filling of shorter texts at the "
+                "end, where no word reads it"
+            )
+        cache = self.new_cache() if cache is None else cache
+        return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
+
+    def step(self, x: Float[Tensor, "b 1 m"], cache: FeedbackCache) -> Float[Tensor, "b 1 m"]:
+        """Pass one word through all layers, and mix what they made of it into the newest memory."""
+        states = [x]
+        for layer, own in zip(self.layers, cache, strict=True):
+            states.append(layer(states[-1], cache.newest, own))
+        cache.newest = torch.stack(states, -1) @ self.mixing.softmax(0)
+        cache.length += 1
+        return states[-1]
+
+    def new_cache(self, capacity: int = 1024) -> FeedbackCache:
+        """Make empty memories, one for each layer, or one for all that share."""
+        first = self.layers[0].attention.new_cache(capacity)
+        return FeedbackCache(first if self.share else layer.attention.new_cache(capacity) for layer in self.layers)

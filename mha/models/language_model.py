@@ -1,0 +1,71 @@
+"""A small language model: it continues a text.
+
+Taught in: chapters 07 and 08.
+"""
+
+from collections.abc import Callable
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mha.layers.cache import ModelCache
+from mha.layers.positions import SinusoidalPositions
+from mha.models.blocks import Embedding, Make, Stack, check_words
+from mha.models.generation import Choose, evaluating, greedy, unroll
+from mha.models.transformer import EncoderLayer
+
+
+class LanguageModel(nn.Module):
+    """Guess each next word from the words before it.
+
+    Shapes: words (b, n) give logits (b, n, words): row i scores the word that follows word i.
+    Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
+    Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
+    Differs from the paper: the embedding is neither scaled nor shared with the output layer.
+    Taught in: chapters 07 and 08.
+    """
+
+    def __init__(
+        self,
+        words: int,
+        d_model: int,
+        attention: int | Make,
+        *,
+        layers: int = 1,
+        positions: Make | None = SinusoidalPositions,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        **layer,
+    ) -> None:
+        """Make the model; every other keyword is one of :class:`mha.EncoderLayer`."""
+        super().__init__()
+        self.embedding = Embedding(words, d_model, positions)
+        self.decoder = Stack(EncoderLayer(d_model, attention, norm=norm, **layer) for _ in range(layers))
+        self.norm = norm(d_model) if layer.get("norm_first", True) else nn.Identity()
+        self.to_words = nn.Linear(d_model, words)
+
+    def forward(
+        self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
+    ) -> Float[Tensor, "b n w"]:
+        """Embed, run the causal layers, score all words. With a cache ``words`` continues what was fed before."""
+        x = self.embedding(words, 0 if cache is None else cache.length)
+        x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
+        return self.to_words(self.norm(x))
+
+    def generate(
+        self,
+        words: Int[Tensor, "b n"],
+        length: int,
+        *,
+        choose: Choose = greedy,
+        stop: int | None = None,
+        cached: bool = True,
+    ) -> Int[Tensor, "b m"]:
+        """Continue each text by up to ``length`` words; the result begins with ``words``."""
+        check_words(words, self.embedding.table.num_embeddings)
+        with evaluating(self):
+            cache = self.decoder.new_cache(words.shape[1] + length) if cached else None
+
+            def next_logits(words: Tensor) -> Tensor:
+                return self(words[:, cache.length if cached else 0 :], cache=cache)[:, -1]
+
+            return unroll(next_logits, words, length, choose, stop)

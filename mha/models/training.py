@@ -1,0 +1,158 @@
+"""A short training loop with a progress bar.
+
+Taught in: chapter 01.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+
+class Muon(torch.optim.Optimizer):
+    """Make all directions of a matrix's step equally long, as torch's Muon does, in the matrix's own number type.
+
+    torch's own (2.9 and later) rounds each step to bfloat16. That is quick on a graphics card, but every processor
+    rounds in its own way, and after a few hundred steps they have trained different heads.
+
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    Taught in: chapter 09.
+    """
+
+    def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
+        """Take matrices, and the settings of torch's Muon."""
+        super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change all matrices."""
+        for group in self.param_groups:
+            for matrix in (p for p in group["params"] if p.grad is not None):
+                mean = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+                mean.lerp_(matrix.grad, 1 - group["momentum"])
+                ahead = matrix.grad.lerp(mean, group["momentum"])
+                rate = group["lr"] * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                matrix.sub_(equally_long(ahead), alpha=rate)
+
+
+def equally_long(matrix: Tensor) -> Tensor:
+    """Bring all singular values of a matrix near 1, between about 0.5 and 1.5 (Newton and Schulz's iteration).
+
+    Shapes: (rows, columns), and the same again.
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    Taught in: chapter 09.
+    """
+    wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
+    wide = wide / wide.norm().clamp_min(1e-7)
+    a, b, c = 3.4445, -4.7750, 2.0315  # chosen to lift small values quickly
+    for _ in range(5):
+        products = wide @ wide.mT
+        wide = a * wide + (b * products + c * products @ products) @ wide
+    return wide.mT if matrix.shape[0] > matrix.shape[1] else wide
+
+
+class MuonAndAdamW:
+    """Step both optimizers as one: the matrices inside the layers with Muon, all other weights with AdamW.
+
+    Both rates rise over the first 20 steps and fall to zero over the second half of ``steps``. Muon makes all
+    directions of a matrix's step equally long, so that rare directions are learned as fast as common ones.
+
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    Taught in: chapter 09.
+    """
+
+    def __init__(
+        self, model: nn.Module, inside: nn.Module, steps: int, *, lr: float = 0.02, rest: float = 6e-3
+    ) -> None:
+        """Take the matrices of ``inside``, a part of the model, at rate ``lr`` and all else at rate ``rest``."""
+        matrices = [p for p in inside.parameters() if p.ndim == 2]
+        taken = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in taken]
+        muon = Muon(matrices, lr=lr)
+        self.optimizers = [muon, torch.optim.AdamW(others, lr=rest, weight_decay=0.0, fused=True)]
+        self.rates = [torch.optim.lr_scheduler.LambdaLR(o, lambda s: _share(s, steps)) for o in self.optimizers]
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def step(self) -> None:
+        """Change all weights, then the rates."""
+        for each in [*self.optimizers, *self.rates]:
+            each.step()
+
+
+def _share(step: int, steps: int) -> float:
+    """Say which share of the full rate is used at a step."""
+    return min(1.0, (step + 1) / 20, max(2 - 2 * step / steps, 0.0))
+
+
+def train(
+    model: nn.Module,
+    loss: Callable[[nn.Module, int], Tensor],
+    steps: int,
+    *,
+    lr: float = 3e-3,
+    optimizer: torch.optim.Optimizer | None = None,
+    after_step: Callable[[int], None] | None = None,
+) -> list[float]:
+    """Make the loss smaller, one small step after the other, and return the losses.
+
+    ``loss(model, step)`` draws its own batch and returns one number. Adam is the optimizer unless one is given.
+    The bar goes to the screen and is silent where the environment variable ``TQDM_DISABLE`` is 1.
+
+    Raises: ValueError for fewer than one step, and where the loss stops being a number (then training has failed).
+    Taught in: chapter 01.
+    """
+    if steps < 1:
+        raise ValueError(f"steps = {steps}: training needs at least one")
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True) if optimizer is None else optimizer
+    model.train()
+    losses = []
+    for step in (bar := tqdm(range(steps), file=sys.stdout, leave=False)):
+        value = loss(model, step)
+        if not torch.isfinite(value):
+            raise ValueError(
+                f"the loss is {value.item()} at step {step}: lower lr = {lr}, or look for 0/0 in the model"
+            )
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+        bar.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
+        if after_step is not None:
+            after_step(step)
+    model.eval()
+    return losses
+
+
+def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
+    """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
+
+    Raises: ValueError for a window below 1.
+    Taught in: chapter 01.
+    """
+    if window < 1:
+        raise ValueError(f"window = {window}: it must be at least 1")
+    values = list(losses)
+    return [
+        sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])
+        for i in range(len(values))
+    ]
+
+
+@torch.no_grad()
+def round_weights(model: nn.Module, decimals: int) -> None:
+    """Round all weights, in place. After each step of a training it keeps two processors on one path.
+
+    Processors differ in the last digit of a sum. Where a training makes such differences grow, rounding wipes them out
+    before they have grown. Steps of the optimizer should be much larger than the last decimal.
+
+    Taught in: chapter 02.
+    """
+    for weight in model.parameters():
+        weight.copy_(weight.round(decimals=decimals))

@@ -1,0 +1,117 @@
+"""The layers of the Transformer: where attention is called, and with what.
+
+``attention`` is a number of heads, which makes a :class:`mha.MultiHeadAttention`, or a function that makes any other
+layer of this package: ``EncoderLayer(64, lambda: MultiHeadAttention(64, 4, positions=RotaryPositions()))``.
+
+Taught in: chapters 07 and 08.
+"""
+
+from collections.abc import Callable
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache
+from mha.models.blocks import FeedForward, Make, Residual, check_cacheable, check_crossing, given, make_attention
+
+
+class EncoderLayer(nn.Module):
+    """Let every word look at the words around it, then think about each word by itself.
+
+    Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
+    Source: Vaswani et al. 2017, section 3.1.
+    Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
+    Taught in: chapter 07.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        attention: int | Make,
+        *,
+        feed_forward: Make | None = None,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the layer; ``norm`` is a function of the width, the feed-forward part 4 · d_model wide unless given."""
+        super().__init__()
+        self.attention = make_attention(d_model, attention, dropout)
+        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        self.around_attention = Residual(d_model, norm, norm_first, dropout)
+        self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n m"],
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "b n m"]:
+        """Attend once, then feed forward; with ``is_causal`` it is the layer of a language model."""
+        how = {"mask": mask, "is_causal": is_causal, **given(cache)}
+        x = self.around_attention(x, lambda x: self.attention(x, **how))
+        return self.around_feed_forward(x, self.feed_forward)
+
+    def new_cache(self, capacity: int = 1024, **how) -> KeyValueCache:
+        """Make an empty cache for this layer."""
+        check_cacheable(self.attention)
+        return self.attention.new_cache(capacity, **how)
+
+
+class DecoderLayer(nn.Module):
+    """Let every word look at the words before it, then at the memory, then think about it.
+
+    The memory is what an encoder made of the source.
+
+    Shapes: x (b, n, d_model), memory (b, j, d_model), mask (n, n) or (b, h, n, n), memory_mask (n, j) or
+        (b, h, n, j), True = may look; returns (b, n, d_model).
+    Raises: ValueError where the cross-attention has positions: two sequences have no common places.
+    Source: Vaswani et al. 2017, section 3.1.
+    Differs from the paper: as :class:`EncoderLayer`.
+    Taught in: chapter 07.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        attention: int | Make,
+        *,
+        cross_attention: int | Make | None = None,
+        feed_forward: Make | None = None,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the layer; ``cross_attention`` is made like ``attention`` unless it is given."""
+        super().__init__()
+        self.self_attention = make_attention(d_model, attention, dropout)
+        self.cross_attention = make_attention(
+            d_model, attention if cross_attention is None else cross_attention, dropout
+        )
+        check_crossing(self.cross_attention)
+        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        self.around_self = Residual(d_model, norm, norm_first, dropout)
+        self.around_cross = Residual(d_model, norm, norm_first, dropout)
+        self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n m"],
+        memory: Float[Tensor, "b j m"],
+        mask: Bool[Tensor, "..."] | None = None,
+        memory_mask: Bool[Tensor, "..."] | None = None,
+        *,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "b n m"]:
+        """Attend to the words so far (always causal), attend to the memory, feed forward."""
+        own, other = (None, None) if cache is None else (cache.own, cache.memory)
+        x = self.around_self(x, lambda x: self.self_attention(x, mask=mask, is_causal=True, **given(own)))
+        x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))
+        return self.around_feed_forward(x, self.feed_forward)
+
+    def new_cache(self, capacity: int = 1024, **how) -> DecoderCache:
+        """Make an empty cache for this layer: one for the words so far, one for the memory."""
+        check_cacheable(self.self_attention, self.cross_attention)
+        return DecoderCache(self.self_attention.new_cache(capacity, **how), MemoryCache())

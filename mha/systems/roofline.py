@@ -1,0 +1,90 @@
+"""Predict time and memory on paper: every layer counts itself, and two numbers of the machine turn counts into time.
+
+``layer.cost(b, i, j)`` counts one call with a batch of b, i queries and j keys. :func:`measure_machine` finds the two
+ceilings of this computer, and a :class:`Machine` predicts.
+
+Taught in: chapter 11.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from mha.layers.cost import Cost, Part
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A computer as two ceilings: how fast it multiplies, and how fast it reads what it multiplies.
+
+    ``flops`` is operations a second in a large matrix product, ``bandwidth`` bytes a second in a matrix-vector product.
+
+    Source: Williams et al. 2009, the roofline model.
+    Taught in: chapter 11.
+    """
+
+    flops: float
+    bandwidth: float
+
+    @property
+    def ridge(self) -> float:
+        """The intensity at which both ceilings meet: below it memory is the limit, above it arithmetic."""
+        return self.flops / self.bandwidth
+
+    def roof(self, intensity: float | int) -> float:
+        """Return the most operations a second that a step of this intensity can reach."""
+        return min(self.flops, self.bandwidth * intensity)
+
+    def seconds(self, cost: Cost | Part, overhead: float | int = 0) -> float:
+        """Predict the time of one call: each part takes as long as the slower of arithmetic and memory."""
+        parts = cost.parts.values() if isinstance(cost, Cost) else [cost]
+        return overhead + sum(max(part.flops / self.flops, part.moved / self.bandwidth) for part in parts)
+
+
+def measure_machine(
+    dtype: torch.dtype = torch.float32, device: str = "cpu", *, n: int | None = None, megabytes: int | None = None
+) -> Machine:
+    """Measure both ceilings of this computer with torch.
+
+    ``n`` is the width of the matrices that are multiplied. The matrices read for the second ceiling take turns and
+    have ``megabytes`` together: more than the caches of the processor hold, so that every read comes from memory.
+
+    Raises: ValueError where a size is below 1.
+    Taught in: chapter 11.
+    """
+    on_gpu = torch.device(device).type != "cpu"
+    n, megabytes = n or (8192 if on_gpu else 1024), megabytes or (4096 if on_gpu else 512)
+    if n < 1 or megabytes < 1:
+        raise ValueError(f"n = {n}, megabytes = {megabytes}: each must be at least 1")
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    multiply = 2 * n**3 / measure_seconds([lambda: a @ b])
+    rows = max(1, megabytes * 2**20 // (8 * a.element_size() * 4096))
+    matrices = [torch.ones(rows, 4096, device=device, dtype=dtype) for _ in range(8)]
+    x = torch.ones(4096, device=device, dtype=dtype)
+    moved = matrices[0].numel() * a.element_size()
+    return Machine(multiply, moved / measure_seconds([lambda m=m: m @ x for m in matrices]))
+
+
+def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
+    """Time one call: the median over ``rounds`` turns through all ``runs``, divided by their number.
+
+    Taught in: chapter 11.
+    """
+    times = []
+    for _ in range(rounds + 1):  # the first round warms up
+        _wait()
+        start = time.perf_counter()
+        for run in runs:
+            run()
+        _wait()
+        times.append((time.perf_counter() - start) / len(runs))
+    return median(times[1:])
+
+
+def _wait() -> None:
+    """Let a graphics card finish: its calls return before they are done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

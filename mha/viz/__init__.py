@@ -1,0 +1,1 @@
+"""Figures, the head view, sliders and diagrams."""

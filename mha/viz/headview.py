@@ -1,0 +1,234 @@
+"""An interactive view of the attention weights of a model, in one piece of HTML: no server, no network, no kernel.
+
+It works in a notebook and in a static page, with a mouse, a finger or a keyboard, on light and on dark pages. Where
+scripts are stripped a plain table stays.
+
+Taught in: chapter 09.
+"""
+
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import chain
+
+import numpy as np
+
+MOST_WORDS = 64  # more lines than a reader, or a phone, can tell apart
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer to draw: weights (h, i, j), its words, and queries (h, i, d) and keys (h, j, d) if there are any."""
+
+    name: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    weights: np.ndarray
+    q: np.ndarray | None = None
+    k: np.ndarray | None = None
+
+    def notes(self) -> list[str]:
+        """Say which heads have rows that do not sum to one; a row of zeros looks at nothing and is no surprise."""
+        sums = self.weights.sum(-1)
+        odd = (abs(sums - 1) > 0.01) & (abs(self.weights).max(-1) > 0)  # half precision rounds by some thousandths
+        heads = [str(h + 1) for h in np.flatnonzero(odd.any(-1))]
+        if not heads:
+            return []
+        low, high = sums[odd].min(), sums[odd].max()
+        which = f"head {heads[0]}" if len(heads) == 1 else f"heads {', '.join(heads)}"
+        return [f"{self.name}: weights of {which} do not sum to one but to {low:.2f} to {high:.2f}; drawn as they are."]
+
+
+def shown(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Make words visible: outer spaces, line ends and what a page cannot print."""
+    if isinstance(tokens, str):
+        raise TypeError(f"tokens is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
+    odd = {"\n": "⏎", "\t": "⇥"}
+
+    def one(word: str) -> str:
+        inner = word.strip(" ")
+        before = len(word) - len(word.lstrip(" ")) if inner else len(word)
+        word = "␣" * before + inner + "␣" * (len(word) - before - len(inner))
+        return "".join(odd.get(c) or (c if c.isprintable() else ascii(c)[1:-1]) for c in word) or "∅"
+
+    return tuple(one(str(token)) for token in tokens)
+
+
+def read_layers(x, what: str) -> list[np.ndarray]:
+    """Turn one tensor, or one for each layer, into arrays (b, h, i, j)."""
+    many = isinstance(x, (list, tuple)) and len(x) and hasattr(x[0], "shape")
+    arrays = [_array(one) for one in (x if many else [x])]
+    for n, array in enumerate(arrays):
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            raise ValueError(
+                f"{what} of layer {n + 1} have shape {array.shape}, but must be (batch, head, query, key) or "
+                "(head, query, key), none of them empty; for several layers give a list of such tensors"
+            )
+    return arrays
+
+
+def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Layer:
+    """Take one item of a batch and check that words, weights and vectors belong together."""
+    found = {w: _pick(x, item, name, w) for w, x in (("weights", weights), ("q", q), ("k", k)) if x is not None}
+    heads, i, j = found["weights"].shape
+    for what, words, size in (("tokens", rows, i), ("keys", columns, j)):
+        if len(words) != size:
+            raise ValueError(
+                f"{name} has weights of shape {(heads, i, j)}: {what} must be {size} words, not {len(words)}"
+            )
+    if max(i, j) > MOST_WORDS:
+        raise ValueError(
+            f"{name} has weights of {i} × {j} words, but at most {MOST_WORDS} can be drawn: cut them, as in "
+            f"HeadView(weights[..., :{MOST_WORDS}, :{MOST_WORDS}], tokens[:{MOST_WORDS}])"
+        )
+    if q is not None:
+        d = found["q"].shape[-1]
+        if found["q"].shape != (heads, i, d) or found["k"].shape != (heads, j, d):
+            raise ValueError(
+                f"{name} has weights {(heads, i, j)}, q {found['q'].shape} and k {found['k'].shape}: they must be "
+                f"({heads}, {i}, d) and ({heads}, {j}, d); repeat keys that several heads share"
+            )
+    return Layer(name, rows, columns, **found)
+
+
+def _array(x) -> np.ndarray:
+    x = x.detach().cpu().double() if hasattr(x, "detach") else x
+    return np.asarray(x, dtype=np.float64)
+
+
+def _pick(x: np.ndarray, item: int | None, name: str, what: str) -> np.ndarray:
+    if x.ndim == 4:
+        if item is None and len(x) > 1:
+            raise ValueError(f"{what} of {name} hold a batch of {len(x)}, one can be drawn: say which with item=0")
+        if item is not None and not -len(x) <= item < len(x):
+            raise ValueError(f"item = {item}, but {what} of {name} hold a batch of {len(x)}: 0 to {len(x) - 1}")
+        x = x[item or 0]
+    if not np.isfinite(x).all():
+        h, i, j = np.argwhere(~np.isfinite(x))[0]
+        raise ValueError(
+            f"{what} of {name} hold {x[h, i, j]} (head {h + 1}, row {i}, column {j}): only finite numbers can be drawn"
+        )
+    return x
+
+
+ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype="S1")
+
+
+def write_page(layers: list[Layer]) -> str:
+    """Put style, notes, table, data and script together."""
+    tokens = list(dict.fromkeys(chain.from_iterable((layer.rows, layer.columns) for layer in layers)))
+    start = min(len(layers[0].rows) - 1, 1)  # a first word often has nothing but itself
+    data = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers], "start": start}
+    data = json.dumps(data, separators=(",", ":"))
+    for sign in "<>&":  # nothing in a word can end the script
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    name = hashlib.sha256(data.encode()).hexdigest()[:12]  # the same view has the same name on every run
+    script = _file("headview.js").replace("__ID__", name).replace("__DATA__", data)
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for layer in layers for note in layer.notes())
+    fallback = f"<details open><summary>As a table</summary>{''.join(map(_table, layers))}</details>"
+    style = f"<style>{_file('headview.css')}</style>"
+    start = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
+    return f"{start}{style}{notes}{fallback}</div><script>{script}</script>"
+
+
+def _file(name: str) -> str:
+    text = files("mha").joinpath(name).read_text("utf8")
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def _pack(numbers: np.ndarray) -> dict:
+    """Write numbers as two letters each: 4096 steps from the lowest to the highest."""
+    low, high = min(float(numbers.min()), 0.0), max(float(numbers.max()), 0.0)
+    steps = np.rint((numbers.ravel() - low) / ((high - low) or 1) * 4095).astype(int)
+    letters = ALPHABET[np.stack([steps // 64, steps % 64], 1)]
+    return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}"), "text": letters.tobytes().decode()}
+
+
+def _packed(layer: Layer, tokens: list[tuple[str, ...]]) -> dict:
+    found = {"name": layer.name, "rows": tokens.index(layer.rows), "cols": tokens.index(layer.columns)}
+    found |= {"heads": len(layer.weights), "weights": _pack(layer.weights)}
+    if layer.q is not None:
+        found |= {"queries": _pack(layer.q), "keys": _pack(layer.k), "width": layer.q.shape[-1]}
+    return found
+
+
+def _table(layer: Layer) -> str:
+    """For each word that looks and each head: the word it looks at most, and how much."""
+    head = "".join(f"<th scope=col>head {h + 1}</th>" for h in range(len(layer.weights)))
+    lines = []
+    for i, word in enumerate(layer.rows):
+        best = [(float(w[i].max()), layer.columns[int(w[i].argmax())]) for w in layer.weights]
+        cells = "".join(f"<td>{html.escape(to)} {much:.2f}</td>" if much else "<td>nothing</td>" for much, to in best)
+        lines.append(f"<tr><th scope=row>{html.escape(word)}</th>{cells}</tr>")
+    caption = f"<caption>{html.escape(layer.name)}: where each word looks most</caption>"
+    region = f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(layer.name)} as a table">'
+    return f"{region}<table>{caption}<tr><td></td>{head}</tr>{''.join(lines)}</table></div>"
+
+
+MOST_NUMBERS = 400_000  # about 1 MB of page
+
+
+class HeadView:
+    """Explore which word looks at which: choose a head, point at a word, see its weights and where they come from.
+
+    Views of several parts of a model add up: ``HeadView(encoder, source, name="encoder") + HeadView(cross, target,
+    source, name="cross")``. Layers may have different numbers of heads. Weights are shown to two decimals and stored
+    to four thousand steps.
+
+    Shapes: ``weights`` (b, h, i, j) or (h, i, j), one tensor or one for each layer; ``tokens`` are the i words that
+        look, ``keys`` the j words looked at (the same unless given); ``q`` (b, h, i, d) and ``k`` (b, h, j, d), again
+        for each layer, show the products behind a weight. ``item`` says which of a batch is shown.
+    Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
+        batch without ``item``.
+    Taught in: chapter 09.
+    """
+
+    def __init__(
+        self,
+        weights,
+        tokens: Sequence[str],
+        keys: Sequence[str] | None = None,
+        *,
+        q=None,
+        k=None,
+        name: str = "layer",
+        item: int | None = None,
+    ) -> None:
+        """Take the weights; ``name`` stands before the number of each layer."""
+        layers = read_layers(weights, "weights")
+        if (q is None) != (k is None):
+            raise ValueError("q and k belong together: give both, or neither")
+        vectors = [[None] * len(layers) if x is None else read_layers(x, s) for x, s in ((q, "q"), (k, "k"))]
+        if {len(x) for x in vectors} != {len(layers)}:
+            raise ValueError(f"weights of {len(layers)} layers, but q and k of {len(vectors[0])} and {len(vectors[1])}")
+        names = [f"{name} {n + 1}" if len(layers) > 1 else name for n in range(len(layers))]
+        words = shown(tokens), shown(tokens if keys is None else keys)
+        self.layers = [read_layer(n, *words, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
+        _check_size(self.layers)
+
+    def __add__(self, other: "HeadView") -> "HeadView":
+        """Show the layers of both views, one below the other."""
+        both = object.__new__(HeadView)
+        both.layers = [*self.layers, *other.layers]
+        _check_size(both.layers)
+        return both
+
+    def __repr__(self) -> str:
+        heads = [len(layer.weights) for layer in self.layers]
+        return f"HeadView of {len(heads)} layers with {heads} heads"
+
+    def _repr_html_(self) -> str:
+        """Write the whole view."""
+        return write_page(self.layers)
+
+
+def _check_size(layers: list[Layer]) -> None:
+    numbers = sum(x.size for layer in layers for x in (layer.weights, layer.q, layer.k) if x is not None)
+    if numbers > MOST_NUMBERS:
+        raise ValueError(
+            f"{len(layers)} layers hold {numbers:,} numbers, but a page shows at most {MOST_NUMBERS:,}: give fewer "
+            "layers, heads or words, or leave out q and k"
+        )

@@ -1,0 +1,198 @@
+"""The figures of the course: one look, colors that color-blind readers can tell apart, nothing returned.
+
+A function draws into the current figure or makes one; the notebook shows it. matplotlib is only imported here.
+
+Taught in: all chapters.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+
+COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
+
+
+STYLE = {
+    "figure.figsize": (6.0, 3.2),
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
+
+
+def grid(
+    matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
+    limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
+    across: int | None = None,
+) -> None:  # fmt: skip
+    """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
+
+    Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
+        ``across`` matrices stand in a line, all of them unless it is given.
+    """
+    values = {title: _array(matrix) for title, matrix in matrices.items()}
+    low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
+    across = across or len(values)
+    with plt.rc_context(STYLE):
+        width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
+        height = max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9)
+        lines = -(-len(values) // across)
+        size = (min(width, 9.5), lines * min(height, 5))
+        figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
+        for axis in axes.flat[len(values) :]:
+            axis.set_visible(False)
+        for axis, (title, matrix) in zip(axes.flat, values.items(), strict=False):
+            written = matrix.size <= 100 if numbers is None else numbers
+            _squares(axis, matrix, low, high, cmap, digits if written else None)
+            axis.set_title(title)
+            _labels(axis, rows, columns, matrix.shape)
+        plt.show()
+        plt.close(figure)
+
+
+def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[str] | None = None) -> None:
+    """Join each query on the left with each key on the right by a line as wide as its weight.
+
+    Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
+    """
+    columns = rows if columns is None else columns
+    with plt.rc_context(STYLE):
+        size = (min(3.4 * len(heads), 9.5), 0.5 * max(len(rows), len(columns)) + 0.6)
+        figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False)
+        for axis, (title, weights) in zip(axes[0], heads.items(), strict=True):
+            for (i, j), weight in np.ndenumerate(_array(weights)):
+                axis.plot([0, 1], [-i, -j], color=COLORS[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
+            for x, side, names in ((-0.06, "right", rows), (1.06, "left", columns)):
+                for y, name in enumerate(names):
+                    axis.text(x, -y, name, ha=side, va="center", fontsize=11)
+            axis.set(xlim=(-0.55, 1.55), ylim=(0.5 - max(len(rows), len(columns)), 0.5))
+            axis.set_title(title)
+            axis.axis("off")
+        plt.show()
+        plt.close(figure)
+
+
+def lines(
+    series: Mapping[str, tuple[object, object]], x_label: str, y_label: str, *,
+    x_log: bool = False, y_log: bool = False, marks: bool = True, level: Mapping[str, float] | None = None,
+) -> None:  # fmt: skip
+    """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
+
+    Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named horizontal lines.
+    """
+    styles, markers = ("-", "--", "-.", ":"), "osD^vPX*"
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots()
+        for c, (name, (x, y)) in enumerate(series.items()):
+            axis.plot(_array(x), _array(y), styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
+        for name, value in (level or {}).items():
+            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        if x_log:
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:g}")
+        axis.set_yscale("log") if y_log else None
+        axis.set(xlabel=x_label, ylabel=y_label)
+        axis.legend(fontsize=8.5) if len(series) > 1 else None
+        plt.show()
+        plt.close(figure)
+
+
+def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, float] | None = None, digits: int = 2,
+         level: Mapping[str, float] | None = None) -> None:  # fmt: skip
+    """Draw one bar for each name, with its number on top."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots()
+        drawn = axis.bar(list(values), list(values.values()), yerr=list(errors.values()) if errors else None,
+                         color=[COLORS[c % 8] for c in range(len(values))], width=0.6, capsize=4)  # fmt: skip
+        axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=9)
+        for name, value in (level or {}).items():
+            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        axis.set_ylabel(y_label)
+        axis.margins(y=0.15)
+        axis.grid(axis="x", visible=False)
+        plt.show()
+        plt.close(figure)
+
+
+def tiles(
+    panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[str] = (), across: int = 4,
+    digits: int = 0,
+) -> None:  # fmt: skip
+    """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
+
+    Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
+        first of a line has the names of the ``rows``.
+    """
+    values = {title: _array(panel) for title, panel in panels.items()}
+    shapes = [v.shape for v in values.values()]
+    widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
+    lines, height = -(-len(shapes) // across), 0.38 * max(shape[0] for shape in shapes) + 0.6
+    with plt.rc_context(STYLE | {"axes.grid": False, "axes.titlesize": 9}):
+        size = (min(9.5, 0.38 * sum(widths) + 0.2 * len(widths) + 0.7), height * lines)
+        figure, axes = plt.subplots(lines, len(widths), squeeze=False, width_ratios=widths, figsize=size)
+        for place, (axis, title) in enumerate(zip_longest(axes.flat, values)):
+            axis.set_visible(title is not None)
+            if title is not None:
+                _owned(axis, values[title], np.broadcast_to(np.asarray(owners[title]), values[title].shape), digits)
+                axis.set_title(title)
+                _labels(axis, () if place % across else rows, (), values[title].shape)
+                spare = (widths[place % across] - values[title].shape[1]) / 2  # so that all squares are equally large
+                axis.set_xlim(-0.5 - spare, widths[place % across] - 0.5 - spare)
+        plt.show()
+        plt.close(figure)
+
+
+def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> None:
+    shades = [(0.9, 0.9, 0.9), *([1 - 0.45 * (1 - part) for part in to_rgb(color)] for color in COLORS)]
+    axis.imshow(np.array(shades)[owner + 1], interpolation="nearest")
+    axis.spines[:].set_visible(False)
+    digits = 0 if (matrix == matrix.round()).all() else digits
+    for (i, j), value in np.ndenumerate(matrix):
+        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=9)
+
+
+def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
+    axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="nearest")
+    axis.grid(visible=False)
+    if digits is None:
+        return
+    for (i, j), value in np.ndenumerate(matrix):
+        shade = (value - low) / (high - low) if high > low else 0
+        axis.text(
+            j,
+            i,
+            f"{value:.{digits}f}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="black" if shade > 0.55 else "white",
+        )
+
+
+def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tuple[int, int]) -> None:
+    axis.set_yticks(range(len(rows)) if len(rows) == shape[0] else [], list(rows) if len(rows) == shape[0] else [])
+    axis.set_xticks(
+        range(len(columns)) if len(columns) == shape[1] else [], list(columns) if len(columns) == shape[1] else []
+    )
+    axis.tick_params(length=0)
+
+
+def _array(values: object) -> np.ndarray:
+    return np.asarray(values.detach().double().numpy() if hasattr(values, "detach") else values, dtype=float)

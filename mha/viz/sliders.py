@@ -1,0 +1,143 @@
+"""Small pictures that change with sliders: every state is computed in the notebook, the page only shows another one.
+
+Taught in: chapters 02, 03, 05 and 11.
+"""
+
+import hashlib
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+ACCENTS = ("#0b6e99", "#c2410c", "#15803d", "#7c3aed")  # one for each head; text on them is white
+
+
+def _svg(width, height, body: str) -> str:
+    box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width / 11:.1f}rem"'  # letters as large as the page's
+    return f'<svg {box} font-size="11" fill="currentColor">{body}</svg>'
+
+
+def _text(x, y, text: str, anchor: str = "middle", fill: str = "currentColor") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}">{html.escape(text)}</text>'
+
+
+def bars(rows: Mapping) -> str:
+    """Draw rows of bars between 0 and 1, one row for each name.
+
+    Taught in: chapter 02.
+    """
+    body = ""
+    for n, (name, values) in enumerate(rows.items()):
+        bottom = 114 * (n + 1) - 28
+        body += _text(0, bottom - 72, name, "start")
+        for i, value in enumerate(values):
+            x, height = 44 * i, 64 * float(value)
+            body += f'<rect x="{x}" y="{bottom - height:.1f}" width="36" height="{height:.1f}" fill="{ACCENTS[0]}"/>'
+            body += _text(x + 18, bottom + 14, f"{float(value):.2f}")
+    return _svg(44 * max(map(len, rows.values())), 114 * len(rows), body)
+
+
+def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | None = None) -> str:
+    """Draw a table of squares: dark for 1, light for 0, or, with ``heads``, in the color of a head.
+
+    Taught in: chapters 03 and 05.
+    """
+    body = "".join(_text(104 + 48 * j, 12, name) for j, name in enumerate(columns))
+    for i, (name, row) in enumerate(zip(rows, matrix, strict=True)):
+        body += _text(74, 42 + 32 * i, name, "end")
+        for j, value in enumerate(row):
+            fill, depth = (ACCENTS[0], 0.6 * float(value)) if heads is None else (ACCENTS[heads[i][j]], 1.0)
+            box = f'x="{82 + 48 * j}" y="{22 + 32 * i}" width="44" height="28" rx="3"'
+            body += f'<rect {box} fill="{fill}" fill-opacity="{depth:.2f}" stroke="currentColor" stroke-opacity=".3"/>'
+            shown, ink = (f"{float(value):.2f}", "currentColor") if heads is None else (f"{value:g}", "#ffffff")
+            body += _text(104 + 48 * j, 40 + 32 * i, shown, fill=ink)
+    return _svg(90 + 48 * len(columns), 26 + 32 * len(rows), body)
+
+
+def roof(ridge, points: Mapping) -> str:
+    """Draw a roofline on logarithmic axes, and points by their intensity; heights are shares of the peak.
+
+    Taught in: chapter 11.
+    """
+
+    def place(intensity):
+        return 20 + 62 * (math.log10(intensity) + 1), 30 - 40 * math.log10(min(1.0, intensity / ridge))
+
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(0.1), place(ridge), place(10_000)))
+    body = f'<polyline points="{corners}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
+    for n, (name, intensity) in enumerate(points.items()):
+        (x, y), share = place(intensity), min(1.0, intensity / ridge)
+        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{ACCENTS[n]}"/>'
+        body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{ACCENTS[n]}"/>'
+        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
+    for power in range(-1, 5):
+        body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")
+    body += _text(20, 210, "operations per byte", "start") + _text(330, 22, "the peak", "end")
+    return _svg(352, 224 + 18 * len(points), body)
+
+
+SCRIPT = (
+    "(()=>{const f=document.getElementById(%s),i=[...f.querySelectorAll('input')],s=[...f.querySelectorAll('svg')],"
+    "show=()=>{let at=0;i.forEach(x=>{const name=JSON.parse(x.dataset.names)[x.value];at=at*(+x.max+1)+ +x.value;"
+    "x.nextElementSibling.textContent=name;x.setAttribute('aria-valuetext',name)});"
+    "s.forEach((x,n)=>x.toggleAttribute('hidden',n!=at))};i.forEach(x=>x.addEventListener('input',show));show()})()"
+)
+
+
+STYLE = (
+    ".mha-frames{margin:.5em 0 1.2em;max-width:44em}.mha-frames label{display:grid;align-items:center;gap:.2em 1em;"
+    "grid-template-columns:11em 1fr 9em;text-align:left}.mha-frames input{accent-color:#0b6e99}"
+    ".mha-frames output{font-weight:600}.mha-frames svg{width:100%;height:auto;margin-top:.6em}"
+    ".mha-frames svg[hidden]{display:none}@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
+    ".mha-frames input{grid-row:2;grid-column:1/3}}"
+)
+
+
+class Frames:
+    """Pictures to choose from with sliders. Without a script the first one is shown.
+
+    Raises: ValueError for fewer than two pictures, too short a description, or a choice without a picture.
+    Taught in: chapters 02, 03, 05 and 11.
+    """
+
+    def __init__(self, pictures: Mapping, question: str | Sequence[str], alt: str) -> None:
+        """Keep pictures by name; ``question`` stands before the slider, ``alt`` says in words what changes.
+
+        With several questions there is one slider for each, and a name is a tuple: the last answer changes first.
+        """
+        if len(pictures) < 2 or len(alt) < 40:
+            raise ValueError(
+                f"{len(pictures)} pictures and {len(alt)} characters of text: at least 2 and 40 are needed"
+            )
+        self.alt, self.pictures = alt, list(pictures.values())
+        self.questions = (question,) if isinstance(question, str) else tuple(question)
+        names = [(name,) if isinstance(name, str) else tuple(name) for name in pictures]
+        self.answers = [list(dict.fromkeys(given)) for given in zip(*names, strict=False)]
+        if len(self.answers) != len(self.questions) or names != list(product(*self.answers)):
+            raise ValueError(
+                f"the questions {self.questions} need a picture for every combination of answers, in the order of "
+                f"itertools.product; got {names}"
+            )
+
+    def _repr_html_(self) -> str:
+        content = json.dumps([self.questions, self.answers, self.pictures])
+        name = "frames-" + hashlib.sha256(content.encode()).hexdigest()[:8]
+        sliders = "".join(map(_slider, self.questions, self.answers))
+        first, *others = self.pictures
+        drawn = first + "".join(picture.replace("<svg ", "<svg hidden ", 1) for picture in others)
+        return (
+            f'<figure class="mha-frames" id="{name}"><style>{STYLE}</style>{sliders}'
+            f'<div role="img" aria-label="{html.escape(self.alt)}">{drawn}</div>'
+            f"<script>{SCRIPT % json.dumps(name)}</script></figure>"
+        )
+
+    def __repr__(self) -> str:
+        asked = zip(self.questions, self.answers, strict=True)
+        return " ".join([*(f"{question} {', '.join(names)}." for question, names in asked), self.alt])
+
+
+def _slider(question: str, names: list[str]) -> str:
+    first, known = html.escape(names[0]), html.escape(json.dumps(names, ensure_ascii=False))
+    scale = f'min="0" max="{len(names) - 1}" value="0" aria-valuetext="{first}" data-names="{known}"'
+    return f'<label><span>{html.escape(question)}</span> <input type="range" {scale}><output>{first}</output></label>'
