@@ -1,1 +1,25 @@
-"""What only the book's pages use; nothing outside imports it."""
+"""What only the book's pages use: exercises, questions, faults, chapter 21's comparison. Nothing above imports it."""
+
+TOPICS = (  # the chapters in the order of the book, named as their notebooks are
+    "why_attention",
+    "why_scale",
+    "masking",
+    "why_many_heads",
+    "split_and_merge",
+    "output_projection",
+    "in_the_transformer",
+    "positions_and_norms",
+    "reading_heads",
+    "pruning_heads",
+    "counting_cost",
+    "cache_and_sharing",
+    "across_machines",
+    "collaborate",
+    "overlap",
+    "route",
+    "compose",
+    "sparsify",
+    "merge_and_deepen",
+    "feed_back",
+    "choosing",
+)

@@ -135,7 +135,7 @@ def write_page(layers: list[Layer]) -> str:
 
 
 def _file(name: str) -> str:
-    text = files("mha").joinpath(name).read_text("utf8")
+    text = files("mha.viz").joinpath(name).read_text("utf8")
     return "\n".join(line.strip() for line in text.splitlines())
 
 

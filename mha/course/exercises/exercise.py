@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mha.course import TOPICS
 from mha.course.exercises.compare import compare, same, show_case
 from mha.course.exercises.rules import broken_rule, find_later_faults
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
@@ -18,12 +19,12 @@ def _file() -> Path:
 
 
 def exercises() -> dict[str, Any]:
-    """List all exercises by chapter and name: {"ch05.check_split": …}.
+    """List all exercises by chapter and name: {"split_and_merge.check_split": …}.
 
     Taught in: the page "How to use this course".
     """
     found = {}
-    for chapter in sorted(path.stem for path in Path(__file__).parent.glob("ch[0-9][0-9].py")):
+    for chapter in TOPICS:
         values = vars(importlib.import_module(f"mha.course.exercises.{chapter}")).items()
         found |= {f"{chapter}.{name}": value for name, value in values if name.startswith("check_")}
     return found
@@ -50,12 +51,17 @@ def _read() -> list[str]:
     """Read the file. One that cannot be read is kept under another name, and the list starts anew."""
     try:
         names = json.loads(_file().read_text(encoding="utf-8"))["solved"]
-        return [str(name) for name in names]
+        return [_today(str(name)) for name in names]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError):
         os.replace(_file(), _file().with_name(_file().name + ".unreadable"))
         return []
+
+
+def _today(name: str) -> str:
+    """Find an exercise that was noted when its file was named after a chapter's number: "ch05.check_split"."""
+    return next((new for new in exercises() if new.partition(".")[2] == name.partition(".")[2]), name)
 
 
 def progress() -> None:
@@ -67,11 +73,11 @@ def progress() -> None:
     Taught in: the page "How to use this course".
     """
     every, done = exercises(), set(_read())
-    for chapter in sorted({name.partition(".")[0] for name in every}):
-        names = [name for name in every if name.startswith(chapter)]
+    for number, chapter in enumerate(TOPICS, start=1):
+        names = [name for name in every if name.partition(".")[0] == chapter]
         marks = "".join("●" if name in done else "○" for name in names)
         following = next((every[name].name for name in names if name not in done), "")
-        print(f"chapter {chapter[2:]}  {marks:8} {f'next: {following}' if following else 'all solved'}")
+        print(f"chapter {number:02}  {marks:8} {f'next: {following}' if following else 'all solved'}")
     print(f"{len(done & set(every))} of {len(every)} solved.")
 
 

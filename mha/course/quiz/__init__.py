@@ -5,6 +5,7 @@ Taught in: every chapter.
 
 from importlib import import_module
 
+from mha.course import TOPICS
 from mha.course.quiz.page import Question, page, plain
 
 
@@ -26,12 +27,12 @@ class Quiz:
 
 
 def ask(chapter: str) -> Quiz:
-    """Show the quiz of a chapter, given by its two digits.
+    """Show the quiz of a chapter, given by its topic: ``ask("masking")``.
 
     Raises: ValueError for a chapter that has no quiz.
     Taught in: every chapter.
     """
     try:
-        return Quiz(chapter, import_module(f"mha.course.quiz.ch{chapter}").QUESTIONS)
+        return Quiz(chapter, import_module(f"mha.course.quiz.{chapter}").QUESTIONS)
     except ModuleNotFoundError:
-        raise ValueError(f'there is no quiz {chapter!r}: give the two digits of a chapter, as in ask("01")') from None
+        raise ValueError(f"there is no quiz {chapter!r}: give one of {', '.join(TOPICS)}") from None
