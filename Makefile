@@ -33,7 +33,7 @@ test: lint  ## check what you changed: style, every notebook with every number, 
 
 test-all: test test-slow  ## everything: make test, and the built book in a browser, wrong answers, other processors
 
-# The second tier alone. Plain `pytest` leaves out what is marked slow, and tests/site, which reads the built book.
+# The second tier alone. Plain `pytest` leaves out what is marked slow, and tests/book/site, which reads the built book.
 test-slow: book
 	$(PY) -m pytest -m slow -o norecursedirs=".* _build node_modules" --durations=10 tests
 	$(PY) tools/other_processors.py --oldest

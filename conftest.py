@@ -5,7 +5,7 @@
   computer. The last digits of a float may differ, and nothing else.
 - A cell whose numbers come out of a training in which rounding grows states a `tolerance` in its metadata: its words
   must be the stored ones, and its numbers (printed, drawn, inside HTML and SVG) may differ by that much.
-  `tests/test_outputs.py` lists these cells; no tolerance is more than a quarter of the effect that the text claims.
+  `tests/book/test_outputs.py` lists these cells; no tolerance is more than a quarter of the effect that the text claims.
 - A cell that was stored without having run fails.
 
 On Linux, kernels start as copies of a process that has imported torch: `tools/warm_kernels.py`.
@@ -33,7 +33,7 @@ sys.path.append(str(Path(__file__).parent / "tools"))
 import drawn
 import warm_kernels
 
-SHARING = ("test_jobs.py", "test_mutations.py", "test_parallel.py")  # files that start several processes once
+SHARING = ("test_distributed_jobs.py", "test_mutations.py", "test_tensor_parallel.py")  # files that start several processes once
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number

@@ -32,7 +32,7 @@ exercise has them. What you have solved yourself shows `mha.course.exercises.exe
 def chapters():
     """The notebook and the checkers of each chapter that is in the book."""
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        module = importlib.import_module(f"mha.course.exercises.ch{path.stem[:2]}")
+        module = importlib.import_module(f"mha.course.exercises.{path.stem[3:]}")
         yield path, {name: value for name, value in vars(module).items() if name.startswith("check_")}
 
 

@@ -131,7 +131,7 @@ def run_python(address):
 
 def ask_axe():
     """Print whether axe finds anything on any page; the test that asks it is the one of `make test`."""
-    test = "tests/site/test_browser.py::test_everybody_can_use_the_page"
+    test = "tests/book/site/test_browser.py::test_everybody_can_use_the_page"
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-n", "2", "--dist", "load", test]
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
     said = done.stdout.decode(errors="replace").strip().splitlines()

@@ -16,7 +16,7 @@ from mha.course.comparison import candidates
 from mha.layers.cost import Cost, Part
 from mha.layers.feedback import FeedbackAttention
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2]  # the package
 
 
 IGNORED = {"annotation", "returns", "type_comment", "type_params", "kind"}
@@ -79,7 +79,7 @@ def _is_text(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-STORE = Path(__file__).with_name("candidates.json")
+STORE = Path(__file__).with_name("results.json")
 
 
 LARGE = (512, 8, 1024)  # width, heads and words of the layer whose cost is counted
@@ -89,7 +89,7 @@ STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365
 
 
 def stored() -> dict:
-    """Load what ``benchmarks/candidates.py`` found: qualities by task and layer, times, costs, machine and hashes.
+    """Load what ``benchmarks/choosing.py`` found: qualities by task and layer, times, costs, machine and hashes.
 
     Taught in: chapter 21.
     """

@@ -20,7 +20,7 @@ import mha
 from mha.course.exercises.exercise import judge
 from mha.course.exercises.why_attention import check_softmax
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = sorted(BOOK.glob("*.md"))
 TABLE = yaml.safe_load((BOOK / "_toc.yml").read_text(encoding="utf-8"))

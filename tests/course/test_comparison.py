@@ -10,7 +10,7 @@ from programs import load
 
 from mha.course.comparison import candidates, results, tasks
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CELLS = [(task, name) for task in candidates.TASKS for name, c in candidates.LAYERS.items() if task not in c.refuses]
 
 

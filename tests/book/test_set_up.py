@@ -18,7 +18,7 @@ from matplotlib.image import imread
 from nbformat import v4
 from programs import load
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 runner = load("tools/run_notebooks.py")

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import importlib
 import json
-import pkgutil
 import random
 import re
 import sys
@@ -17,27 +16,25 @@ import torch
 from torch import Tensor
 
 import mha
-import mha.course.exercises
+from mha.course import TOPICS
 from mha.course.exercises import cache_and_sharing, compose, exercise, split_and_merge
 from mha.course.exercises.compare import compare, same
 from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def exercises():
     """Every exercise of every chapter, by the name that a notebook imports."""
     found = []
-    for module in sorted(
-        m.name for m in pkgutil.iter_modules(mha.course.exercises.__path__) if m.name.startswith(("ch", "project"))
-    ):
+    for module in (*TOPICS, "final_project"):
         for name, value in vars(importlib.import_module(f"mha.course.exercises.{module}")).items():
             found += [pytest.param(value, id=f"{module}.{name}")] if isinstance(value, Exercise) else []
     return found
 
 
 EXERCISES = exercises()
-OF_CHAPTERS = [p for p in EXERCISES if p.id.startswith("ch")]
+OF_CHAPTERS = [p for p in EXERCISES if not p.id.startswith("final_project")]
 MISTAKES = [
     pytest.param(e, diagnosis, id=f"{p.id}: {diagnosis}")
     for p in EXERCISES
@@ -57,7 +54,7 @@ def float32():
 
 
 def test_every_chapter_has_three_exercises_under_names_of_their_own():
-    chapters = [p.id.partition(".")[0] for p in EXERCISES if p.id.startswith("ch")]
+    chapters = [p.id.partition(".")[0] for p in OF_CHAPTERS]
     assert chapters
     assert all(chapters.count(chapter) >= 3 for chapter in chapters)
     assert all(p.id.partition(".")[2].startswith("check_") for p in EXERCISES)
@@ -154,7 +151,7 @@ def asked_by_hand():
             if ":::{exercise}" in cell.source:
                 text = cell.source.rpartition(":::{exercise}")[2].partition(":::")[0]
             elif cell.cell_type == "code" and re.search(r"Do\s+not\s+use", text):
-                yield from (f"ch{path.stem[:2]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
+                yield from (f"{path.stem[3:]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
 
 
 def test_where_the_page_says_by_hand_the_checker_does():

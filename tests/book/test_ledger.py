@@ -8,7 +8,7 @@ import nbformat
 import yaml
 from programs import load
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text("utf8"))
 NUMBERS = [*map(str, range(1, 155)), "138a", "138b"]
 NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}

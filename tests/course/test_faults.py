@@ -9,7 +9,7 @@ from programs import load
 
 from mha.course.faults import EXHIBITS
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 every_exhibit = pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.title)
 
 

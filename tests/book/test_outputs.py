@@ -16,7 +16,7 @@ from programs import load
 
 from mha import HeadView
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CELLS = [
     (f"{path.stem} cell {number}", cell)
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))

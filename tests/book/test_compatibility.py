@@ -10,7 +10,7 @@ from programs import load
 import mha
 from mha.layers import base
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import nbformat
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECTIONS = [
     "The picture", "The formula", "The idea in a few lines", "The same from `mha`", "A fault from the wild",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "node_modules" / "@micropython" / "micropython-webassembly-pyscript"
 RUN = """
 import { readFileSync } from "fs";

@@ -31,9 +31,9 @@ def gradients(layer, *inputs, **how):
 
 def test_every_layer_of_the_package_is_in_the_registry():
     found = set()
-    for module in pkgutil.iter_modules(mha.__path__):
-        for kind in vars(importlib.import_module(f"mha.{module.name}")).values():
-            if inspect.isclass(kind) and issubclass(kind, nn.Module) and kind.__module__ == f"mha.{module.name}":
+    for module in pkgutil.iter_modules(mha.layers.__path__, "mha.layers."):
+        for kind in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(kind) and issubclass(kind, nn.Module) and kind.__module__ == module.name:
                 parameters = list(inspect.signature(kind.forward).parameters)
                 found |= {kind} if parameters[1:5] == ["query", "key", "value", "mask"] else set()
     assert found == {type(entry.build()) for entry in LAYERS}

@@ -29,9 +29,9 @@ SIX = {(color, size): sliders.bars({f"{size} {color}": [0.5]}) for color in COLO
 
 def test_every_question_has_a_slider_and_its_answers():
     shown = sliders.Frames(SIX, ("Color?", "Size?"), ALT)
-    sliders = re.findall(r'<span>(.+?)</span> <input [^>]*max="(\d)"[^>]*data-names="(.+?)"', shown._repr_html_())
-    assert [(question, int(last)) for question, last, _ in sliders] == [("Color?", 2), ("Size?", 1)]
-    assert [tuple(json.loads(html.unescape(names))) for *_, names in sliders] == [COLORS, SIZES]
+    found = re.findall(r'<span>(.+?)</span> <input [^>]*max="(\d)"[^>]*data-names="(.+?)"', shown._repr_html_())
+    assert [(question, int(last)) for question, last, _ in found] == [("Color?", 2), ("Size?", 1)]
+    assert [tuple(json.loads(html.unescape(names))) for *_, names in found] == [COLORS, SIZES]
     assert repr(shown) == f"Color? red, blue, green. Size? small, large. {ALT}"
 
 
