@@ -33,7 +33,11 @@ sys.path.append(str(Path(__file__).parent / "tools"))
 import drawn
 import warm_kernels
 
-SHARING = ("test_distributed_jobs.py", "test_mutations.py", "test_tensor_parallel.py")  # files that start several processes once
+SHARING = (
+    "test_distributed_jobs.py",
+    "test_mutations.py",
+    "test_tensor_parallel.py",
+)  # files that start several processes once
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number

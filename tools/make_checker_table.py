@@ -25,7 +25,7 @@ checker and writes this page (`python tools/make_checker_table.py`); a test repe
 means that the reader is told which mistake it looks like.
 
 After the values, each checker compares the gradients of the inputs and tries a second number type, wherever the
-exercise has them. What you have solved yourself shows `mha.course.exercises.exercise.progress()`.
+exercise has them. What you have solved yourself shows `mha.course.exercises.progress()`.
 """
 
 

@@ -1,7 +1,7 @@
 """Weights to and from the attention of BERT, GPT-2 and Llama as ``transformers`` builds them.
 
 BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with dropout. That part is what
-:class:`mha.Residual` does here, and it does not move.
+:class:`Residual` does here, and it does not move.
 
 Taught in: chapter 07.
 """

@@ -67,7 +67,7 @@ class CollaborativeAttention(Heads):
     @classmethod
     @torch.no_grad()
     def from_plain(cls, layer: Heads) -> "CollaborativeAttention":
-        """Make the layer that does what a plain one does; :func:`mha.collaborate` makes narrower ones."""
+        """Make the layer that does what a plain one does; :func:`collaborate` makes narrower ones."""
         new = cls(**settings(layer, "qvo"), fusion="concatenate").to(layer.W_q.weight).train(layer.training)
         for name, weight in layer.named_parameters():
             if name not in ("W_q.bias", "W_k.bias"):

@@ -21,7 +21,7 @@ class MergedCache(MemoryCache):
 
     Hand it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
 
-    Raises: ValueError as :class:`mha.MemoryCache`, and where gradients are asked for.
+    Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
     Taught in: chapter 19.
     """
 

@@ -37,7 +37,7 @@ class EncoderDecoder(nn.Module):
         positions: Make | None = SinusoidalPositions,
         **layer,
     ) -> None:
-        """Make the model; every other keyword is one of :class:`mha.DecoderLayer`."""
+        """Make the model; every other keyword is one of :class:`DecoderLayer`."""
         super().__init__()
         norm, first = layer.get("norm", nn.LayerNorm), layer.get("norm_first", True)
         encoder_layer = {name: value for name, value in layer.items() if name != "cross_attention"}

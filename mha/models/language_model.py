@@ -36,7 +36,7 @@ class LanguageModel(nn.Module):
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
         **layer,
     ) -> None:
-        """Make the model; every other keyword is one of :class:`mha.EncoderLayer`."""
+        """Make the model; every other keyword is one of :class:`EncoderLayer`."""
         super().__init__()
         self.embedding = Embedding(words, d_model, positions)
         self.decoder = Stack(EncoderLayer(d_model, attention, norm=norm, **layer) for _ in range(layers))

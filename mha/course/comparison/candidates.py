@@ -14,6 +14,9 @@ import mha
 from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
 from mha.layers.routers import balance_loss
 from mha.models.blocks import Stack
+from mha.models.feedback_transformer import FeedbackLayer, FeedbackStack
+from mha.models.merged_decoder import MergedDecoderLayer
+from mha.models.transformer import DecoderLayer, EncoderLayer
 
 TASKS: dict[str, type[Contest]] = {"digits": Digits, "recall": Recall, "English": English, "dates": Dates}
 
@@ -68,11 +71,11 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
     """
     make = partial(LAYERS[layer].make, WIDTH, HEADS)
     if layer == "feedback":
-        return mha.FeedbackStack(mha.FeedbackLayer(WIDTH, make) for _ in range(count))
+        return FeedbackStack(FeedbackLayer(WIDTH, make) for _ in range(count))
     if layer == "merged":
-        kind, make = (mha.MergedDecoderLayer, make) if sources else (mha.EncoderLayer, HEADS)
+        kind, make = (MergedDecoderLayer, make) if sources else (EncoderLayer, HEADS)
     else:
-        kind = mha.DecoderLayer if sources else mha.EncoderLayer
+        kind = DecoderLayer if sources else EncoderLayer
     return Stack(kind(WIDTH, make) for _ in range(count))
 
 

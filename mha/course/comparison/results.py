@@ -3,81 +3,18 @@
 Taught in: chapter 21.
 """
 
-import ast
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from mha.course.comparison import candidates
+from mha.course.comparison.fingerprint import fingerprint
+from mha.course.comparison.tasks import learn
 from mha.layers.cost import Cost, Part
 from mha.layers.feedback import FeedbackAttention
-
-HERE = Path(__file__).parents[2]  # the package
-
-
-IGNORED = {"annotation", "returns", "type_comment", "type_params", "kind"}
-
-
-IDLE = {"from_plain", "take", "cost"}  # what a layer answers, but training never asks
-
-
-def fingerprint(modules: Iterable[str], configuration: object) -> str:
-    """Hash the code of modules and of all that they import from this package, and a configuration.
-
-    Comments, docstrings, annotations, what an error says, and functions that training never calls do not count: they
-    change no result.
-    """
-    names = {name.removeprefix("mha.") for name in modules}
-    while more := set().union(*(imported(name) for name in names)) - names:
-        names |= more
-    told = [configuration, *((name, bare(name)) for name in sorted(names))]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-
-
-@cache
-def read(name: str) -> ast.Module:
-    """Parse a module of this package."""
-    return ast.parse(HERE.joinpath(*name.split(".")).with_suffix(".py").read_text("utf8"))
-
-
-@cache
-def imported(name: str) -> frozenset[str]:
-    """List the modules of this package that one imports."""
-    found = set()
-    for node in ast.walk(read(name)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mha":
-            inside = node.module.removeprefix("mha").removeprefix(".")
-            found |= {".".join(filter(None, [inside, alias.name])) for alias in node.names} | {inside}
-    return frozenset(
-        module for module in found if module and HERE.joinpath(*module.split(".")).with_suffix(".py").exists()
-    )
-
-
-@cache
-def bare(name: str) -> str:
-    """Write down what a module does, the same in every version of Python."""
-    return str(_bare(read(name)))
-
-
-def _bare(node: object) -> object:
-    if isinstance(node, list):
-        return [_bare(part) for part in node if not _is_text(part) and getattr(part, "name", "") not in IDLE]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    if isinstance(node, ast.Raise):
-        return "raise"
-    fields = [(field, value) for field, value in ast.iter_fields(node) if field not in IGNORED]
-    return type(node).__name__, [(field, _bare(value)) for field, value in fields if value not in (None, [])]
-
-
-def _is_text(node: object) -> bool:
-    """Say whether a statement is nothing but a text, as a docstring is."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
 
 STORE = Path(__file__).with_name("results.json")
 
@@ -105,9 +42,10 @@ def code_hash(task: str, layer: str) -> str:
     Taught in: chapter 21.
     """
     part, contest = candidates.stack(layer, 1, sources=task == "dates"), candidates.TASKS[task]
-    modules = {contest.__module__, *(type(piece).__module__ for piece in part.modules())}
+    used = {contest, learn, *(type(piece) for piece in part.modules() if type(piece).__module__.startswith("mha."))}
+    used |= {candidates.balanced} if layer == "routed" else set()
     shapes = [(name, tuple(weight.shape)) for name, weight in part.named_parameters()]
-    return fingerprint([m for m in modules if m.startswith("mha.")], [candidates.BETA, shapes])
+    return fingerprint(used, [candidates.BETA, shapes])
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

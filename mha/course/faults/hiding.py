@@ -155,7 +155,7 @@ HIDING = (
     Exhibit(
         "True read the other way round",
         "The training loss falls faster than it should, and the model writes nonsense.",
-        "A reader; or `mha.leaks`, in one line.",
+        "A reader; or `leaks`, in one line.",
         handed_over_as_hidden,
         handed_over_as_seen,
         the_first_word_sees_itself_alone,
