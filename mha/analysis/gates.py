@@ -78,12 +78,16 @@ class Gates(nn.Module):
     Taught in: chapter 10.
     """
 
-    def __init__(self, model: nn.Module, **settings: float) -> None:
+    def __init__(
+        self, model: nn.Module, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1
+    ) -> None:
         """Make gates for each layer of the model, which stays as it is; keywords are those of HardConcrete."""
         super().__init__()
         layers = attention_layers(model)
         self.paths = list(layers)
-        self.each = nn.ModuleList(HardConcrete(layer.heads, **settings) for layer in layers.values())
+        self.each = nn.ModuleList(
+            HardConcrete(layer.heads, log_a=log_a, beta=beta, low=low, high=high) for layer in layers.values()
+        )
         self.to(next(model.parameters()))
 
     @contextmanager

@@ -9,6 +9,7 @@ Taught in: chapters 02 to 05.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -25,6 +26,34 @@ def share(dropout: float) -> float:
 
 
 Edit = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a layer changes at the three named places, each a function from (…, i, j) to (…, i, j), or None.
+
+    It is true where something is changed. Taught in: chapter 05.
+    """
+
+    scores: Edit | None = None
+    normalize: Edit | None = None
+    weights: Edit | None = None
+
+    def __bool__(self) -> bool:
+        return not (self.scores is self.normalize is self.weights is None)
+
+    def then(self, scores: Edit | None = None, weights: Edit | None = None) -> "Edits":
+        """Put functions behind those that are there."""
+        return Edits(_behind(self.scores, scores), self.normalize, _behind(self.weights, weights))
+
+
+NOTHING = Edits()
+
+
+def _behind(first: Edit | None, second: Edit | None) -> Edit | None:
+    if first is None or second is None:
+        return first or second
+    return lambda t: second(first(t))
 
 
 def split_heads(x: Float[Tensor, "b n m"], heads: int) -> Float[Tensor, "b h n d"]:
@@ -93,7 +122,9 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
     explicit: bool = False,
-    **edits: Edit | None,
+    edit_scores: Edit | None = None,
+    normalize: Edit | None = None,
+    edit_weights: Edit | None = None,
 ) -> Float[Tensor, "*l i c"]:
     """Read from the values with the attention weights: softmax(q kᵀ · scale) v.
 
@@ -109,8 +140,17 @@ def attend(
     """
     _check(q, k, v)
     dropout = share(dropout)
-    if explicit or any(edit is not None for edit in edits.values()):
-        weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, **edits)
+    if explicit or Edits(edit_scores, normalize, edit_weights):
+        weights = attention_weights(
+            q,
+            k,
+            mask,
+            is_causal=is_causal,
+            scale=scale,
+            edit_scores=edit_scores,
+            normalize=normalize,
+            edit_weights=edit_weights,
+        )
         return F.dropout(weights, dropout) @ v if dropout else weights @ v
     if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
         causal = is_causal and q.shape[-2] > 1

@@ -8,15 +8,16 @@ Taught in: chapters 01 and 04 to 06.
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.functional.attention import attend, merge_heads, share, split_heads
+from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, followed_by, tapped
+from mha.layers.hooks import Tap, tapped
 
 
 @torch.no_grad()
@@ -29,8 +30,8 @@ def take_heads(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
     new.heads, new.kv_heads = len(chosen), len(shared)
     new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches the old layer watches only that
     for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
-        setattr(new, name, _cut(getattr(layer, name), _channels(layer, kept), 0))
-    new.W_o = _cut(layer.W_o, _channels(layer, chosen), 1)
+        setattr(new, name, cut_linear(getattr(layer, name), channels_of(layer, kept), 0))
+    new.W_o = cut_linear(layer.W_o, channels_of(layer, chosen), 1)
     if layer.positions is not None:
         new.positions = layer.positions.take(chosen, layer.heads)
     return new
@@ -53,12 +54,12 @@ def check_choice(layer: nn.Module, heads: Iterable[int]) -> list[int]:
     return sorted(chosen)
 
 
-def _channels(layer: nn.Module, heads: list[int]) -> Tensor:
+def channels_of(layer: nn.Module, heads: list[int]) -> Tensor:
     """List the channels of some heads."""
     return (torch.tensor(heads)[:, None] * layer.d_head + torch.arange(layer.d_head)).flatten()
 
 
-def _cut(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
+def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
     """Keep some output channels (axis 0) or input channels (axis 1) of a projection."""
     weight = linear.weight.index_select(axis, channels.to(linear.weight.device))
     new = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None, device="meta")  # draws no numbers
@@ -147,6 +148,15 @@ def biased(bias: bool | str) -> str:
     return letters
 
 
+def check_no_filling(layer: nn.Module, filling: Tensor | list[int] | None) -> None:
+    """Refuse filling words where the cache does not know which of the earlier words they are."""
+    if filling is not None:
+        raise ValueError(
+            f"the cache of {type(layer).__name__} keeps nothing for each word, so it cannot hide filling: leave "
+            "filling out, and feed texts of one length"
+        )
+
+
 class Heads(nn.Module):
     """What all layers share: four projections, the split into heads, the read, and the merge.
 
@@ -160,6 +170,7 @@ class Heads(nn.Module):
     """
 
     heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
+    is_plain = False  # whether it is attention as in chapter 05, of which variants can be made
 
     def __init__(
         self,
@@ -171,17 +182,19 @@ class Heads(nn.Module):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        positions: nn.Module | None = None,
     ) -> None:
         """Make the four projections.
 
         ``d_head`` is d_model / heads unless it is given; ``kdim`` and ``vdim`` are the widths of key and value
         inputs (``d_model`` unless given); ``bias`` is True, False, or the letters of the projections that have one,
-        such as "qkv"; ``dropout`` is the share of attention weights dropped in training.
+        such as "qkv"; ``dropout`` is the share of attention weights dropped in training; ``positions`` act inside the
+        layer.
         """
         super().__init__()
         self.d_model, self.heads = d_model, heads
         self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
-        self.positions: nn.Module | None = None
+        self.positions = positions
         self.dropout, with_bias = share(dropout), biased(bias)
         kdim, vdim = input_widths(d_model, kdim, vdim)
         inner = heads * self.d_head
@@ -212,28 +225,65 @@ class Heads(nn.Module):
         if cache is not None:
             cache.check(query, key, mask, self.heads)
         start = 0 if cache is None else cache.length
-        q = self._cut(self.W_q(query), self.heads, start)
+        q = self.into_heads(self.W_q(query), self.heads, start)
 
         def fresh() -> tuple[Tensor, Tensor]:
-            k = self._cut(self.W_k(key), self.kv_heads, start)
+            k = self.into_heads(self.W_k(key), self.kv_heads, start)
             return k, split_heads(self.W_v(value), self.kv_heads)
 
         return q, *(fresh() if cache is None else cache.recall(key, fresh))
 
-    def _cut(self, x: Tensor, heads: int, start: int) -> Tensor:
+    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
         x = split_heads(x, heads)
         return x if self.positions is None else self.positions.turn(x, start)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+    ) -> Tensor:
         """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d)."""
-        dropout = self.dropout if self.training else 0.0
-        return self.at_heads(attend(q, k, v, mask, dropout=dropout, **self.edits(how)))
+        edits = self.edits(edits)
+        return self.at_heads(self.read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits))
 
-    def edits(self, how: dict) -> dict:
+    def read(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+    ) -> Tensor:
+        """Read with :func:`mha.attend` and this layer's dropout, and nothing else."""
+        return attend(
+            q,
+            k,
+            v,
+            mask,
+            is_causal=is_causal,
+            scale=scale,
+            dropout=self.dropout if self.training else 0.0,
+            explicit=explicit,
+            edit_scores=edits.scores,
+            normalize=edits.normalize,
+            edit_weights=edits.weights,
+        )
+
+    def edits(self, edits: Edits) -> Edits:
         """Collect what changes scores and weights on the way: the caller's edits, then positions, then open taps."""
-        bias = None if self.positions is None else self.positions.bias
-        return tapped(self, how if bias is None else followed_by(how, "edit_scores", bias))
+        return tapped(self, edits if self.positions is None else edits.then(scores=self.positions.bias))
 
     def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
         """Put the heads side by side and mix them with ``W_o``."""
@@ -243,6 +293,31 @@ class Heads(nn.Module):
         """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``. Taught in: chapter 06."""
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
+
+    def settings(self, *, biases: str = "qkvo", positions: bool = True) -> dict[str, Any]:
+        """Return the keywords that make this plain layer, so that a variant can be made from it.
+
+        ``biases`` are the letters of the biases that the variant can have, ``positions`` whether it has room for them.
+
+        Raises: ValueError for another kind of layer, and for positions that the variant has no room for.
+        """
+        if not self.is_plain:
+            raise ValueError(f"{type(self).__name__} is no plain layer: give a MultiHeadAttention")
+        if self.positions is not None and not positions:
+            inside = type(self.positions).__name__
+            raise ValueError(
+                f"this layer has {inside} inside, which belong to heads of their own: take one without them"
+            )
+        keywords = {
+            "d_model": self.d_model,
+            "heads": self.heads,
+            "d_head": self.d_head,
+            "kdim": self.W_k.in_features,
+            "vdim": self.W_v.in_features,
+            "bias": "".join(letter for letter in biases if getattr(self, f"W_{letter}").bias is not None),
+            "dropout": self.dropout,
+        }
+        return keywords | ({"positions": self.positions} if positions else {})
 
     def take(self, heads: Iterable[int]) -> "Heads":
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.functional.attention import NOTHING, Edits
 from mha.functional.decomposition import fit_shared
-from mha.layers.base import Heads, _channels, _cut
+from mha.layers.base import Heads, channels_of, cut_linear
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_attention
-from mha.layers.hooks import Tap, followed_by
-from mha.layers.multi_head import MultiHeadAttention, settings
+from mha.layers.hooks import Tap
+from mha.layers.multi_head import MultiHeadAttention
 
 FUSIONS = ("concatenate", "share")
 
@@ -42,9 +43,21 @@ class CollaborativeAttention(Heads):
     Taught in: chapter 14.
     """
 
-    def __init__(self, d_model: int, heads: int, d_shared: int | None = None, *, fusion: str = "share", **sizes):
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_shared: int | None = None,
+        *,
+        fusion: str = "share",
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
         """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
         if self.d_shared < 1 or fusion not in FUSIONS:
             raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")
@@ -68,7 +81,8 @@ class CollaborativeAttention(Heads):
     @torch.no_grad()
     def from_plain(cls, layer: Heads) -> "CollaborativeAttention":
         """Make the layer that does what a plain one does; :func:`collaborate` makes narrower ones."""
-        new = cls(**settings(layer, "qvo"), fusion="concatenate").to(layer.W_q.weight).train(layer.training)
+        new = cls(**layer.settings(biases="qvo", positions=False), fusion="concatenate")
+        new.to(layer.W_q.weight).train(layer.training)
         for name, weight in layer.named_parameters():
             if name not in ("W_q.bias", "W_k.bias"):
                 new.get_parameter(name)[: len(weight)].copy_(weight)
@@ -91,21 +105,43 @@ class CollaborativeAttention(Heads):
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
-    def project(self, *inputs, **how) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Make mixed queries (b, h, i, d_shared), one key (b, 1, j, d_shared + biases), values (b, h, j, d)."""
-        q, k, v = super().project(*inputs, **how)
+        q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return q * self.mixing[:, None], k, v
 
-    def _cut(self, x: Tensor, heads: int, start: int) -> Tensor:
+    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         return x[:, None]  # one for all heads
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = True,
+        edits: Edits = NOTHING,
+    ) -> Tensor:
         """Compare the queries of each head with the one key. Keys and values differ in width: no fused kernel runs."""
         k, content = k.split([self.d_shared, k.shape[-1] - self.d_shared], -1)
-        scale = 1 / math.sqrt(self.d_head)
+        scale = 1 / math.sqrt(self.d_head) if scale is None else scale
         if content.shape[-1]:
-            how = followed_by(how, "edit_scores", lambda scores: scores + scale * content.permute(0, 3, 1, 2))
-        return super().attend(q, k.expand(-1, self.heads, -1, -1), v, mask, scale=scale, explicit=True, **how)
+            by_content = scale * content.permute(0, 3, 1, 2)
+            edits = edits.then(scores=lambda scores: scores + by_content)
+        k = k.expand(-1, self.heads, -1, -1)
+        return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, edits=edits)
 
     @torch.no_grad()
     def take(self, heads: Iterable[int]) -> "CollaborativeAttention":
@@ -118,9 +154,9 @@ class CollaborativeAttention(Heads):
         new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches this layer does not watch it
         rows = [*range(self.d_shared), *(self.d_shared + h for h in chosen if biases)]
         new.mixing = nn.Parameter(self.mixing[chosen], requires_grad=self.mixing.requires_grad)
-        new.W_k = _cut(self.W_k, torch.tensor(rows), 0)
-        new.W_v = _cut(self.W_v, _channels(self, chosen), 0)
-        new.W_o = _cut(self.W_o, _channels(self, chosen), 1)
+        new.W_k = cut_linear(self.W_k, torch.tensor(rows), 0)
+        new.W_v = cut_linear(self.W_v, channels_of(self, chosen), 0)
+        new.W_o = cut_linear(self.W_o, channels_of(self, chosen), 1)
         return new
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:

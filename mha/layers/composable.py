@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.functional.attention import NOTHING, Edits
 from mha.functional.composed import attend_in_chunks, unpack
 from mha.functional.masks import check_mask
 from mha.layers.base import Heads
@@ -48,6 +49,11 @@ class ComposedCache(KeyValueCache):
             self.length = self._pieces.length  # a refused call leaves the cache as it was
             raise
         return [one[..., 0].unflatten(1, before.shape[1:3]) for one in stored]
+
+
+Composed = tuple[
+    Float[Tensor, "b i h h"], Float[Tensor, "b p h j"]
+]  # what mixes heads at one place: of queries, of keys
 
 
 def check_rank(rank: int, heads: int) -> int:
@@ -180,10 +186,24 @@ class ComposableAttention(Heads):
     Taught in: chapter 17.
     """
 
-    def __init__(self, d_model: int, heads: int, *, rank: int = 2, positions: nn.Module | None = None, **sizes) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        rank: int = 2,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: nn.Module | None = None,
+    ) -> None:
         """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
-        self.positions, self.rank = positions, check_rank(rank, heads)
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
+        self.rank = check_rank(rank, heads)
         widths = self.W_q.in_features, self.W_k.in_features
         self.before, self.after = Composition(*widths, heads, rank), Composition(*widths, heads, rank)
 
@@ -192,10 +212,7 @@ class ComposableAttention(Heads):
     def from_plain(cls, layer: Heads, *, rank: int | None = None) -> "ComposableAttention":
         """Make the layer that does what a plain one does: words do not mix heads yet, but can learn to."""
         rank = min(2, layer.heads) if rank is None else rank
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features, "rank": rank}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
-        new = cls(layer.d_model, layer.heads, **sizes, **how).to(layer.W_q.weight)
+        new = cls(**layer.settings(), rank=rank).to(layer.W_q.weight)
         for name, weight in layer.named_parameters():
             new.get_parameter(name).copy_(weight)
         for name, weight in new.named_parameters():
@@ -219,7 +236,7 @@ class ComposableAttention(Heads):
         before, after = self.compositions(query, query if key is None else key, cache)
         return self.merge(self.attend(q, k, v, mask, before=before, after=after, is_causal=is_causal))
 
-    def compositions(self, query: Tensor, key: Tensor, cache: KeyValueCache | MemoryCache | None) -> list[tuple]:
+    def compositions(self, query: Tensor, key: Tensor, cache: KeyValueCache | MemoryCache | None) -> list[Composed]:
         """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j)."""
         pieces = [place.pieces(key) for place in (self.before, self.after)]
         if isinstance(cache, ComposedCache):
@@ -227,15 +244,31 @@ class ComposableAttention(Heads):
         return [(place.matrices(query), one) for place, one in zip((self.before, self.after), pieces, strict=True)]
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, before: tuple, after: tuple, **how
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+        before: Composed | None = None,
+        after: Composed | None = None,
     ) -> Tensor:
-        """Read chunk by chunk where nobody asks for gradients or watches; else with the explicit formula."""
-        edits = {"edit_scores": lambda s: self.before(s, *before), "edit_weights": lambda w: self.after(w, *after)}
-        if self.needs_all(q, k, v, *before, *after):
-            return super().attend(q, k, v, mask, **edits, **how)
+        """Read chunk by chunk where nobody asks for gradients or watches; else with the explicit formula.
+
+        ``before`` and ``after`` are what :meth:`compositions` makes; without them the heads are not mixed.
+        """
+        if before is None or after is None:
+            return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
+        if edits or explicit or scale or self.needs_all(q, k, v, *before, *after):
+            edits = edits.then(scores=lambda s: self.before(s, *before), weights=lambda w: self.after(w, *after))
+            return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, edits=edits)
         if mask is not None:
             check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
-        return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, **how))
+        return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, is_causal=is_causal))
 
     def needs_all(self, *tensors: Tensor) -> bool:
         """Say whether all weights must exist at once: for gradients, for dropout, for who watches, for a bias."""

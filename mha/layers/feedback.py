@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.layers.base import Heads
+from mha.functional.attention import Edits
+from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache
 from mha.layers.cost import Cost, Part
 
@@ -92,9 +93,20 @@ class FeedbackAttention(Heads):
 
     heads_apart = True
 
-    def __init__(self, d_model: int, heads: int, *, steps: int = 512, **sizes) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        steps: int = 512,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = "vo",
+        dropout: float = 0.0,
+    ) -> None:
         """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **({"bias": "vo"} | sizes))
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         if steps < 1:
             raise ValueError(f"steps = {steps}: the memory holds at least 1")
         self.query_bias = nn.Parameter(torch.zeros(heads, self.d_head))
@@ -105,9 +117,7 @@ class FeedbackAttention(Heads):
     @torch.no_grad()
     def from_plain(cls, layer: Heads, steps: int = 512) -> "FeedbackAttention":
         """Make a feedback layer with the weights of a plain one: over a memory it is the same layer."""
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        made = cls(layer.d_model, layer.heads, steps=steps, bias=bias, dropout=layer.dropout, **sizes)
+        made = cls(**layer.settings(positions=False), steps=steps)
         made.to(layer.W_q.weight).load_state_dict(layer.state_dict(), strict=False)
         return made.train(layer.training)
 
@@ -125,7 +135,7 @@ class FeedbackAttention(Heads):
         check_reading(key, cache, is_causal)
         q, k, v = self.project(query, key, value, mask, cache=cache)
         near, bonus = self.tables(k)
-        return self.merge(self.attend(q, k + near, v, mask, edit_scores=lambda scores: scores + bonus))
+        return self.merge(self.attend(q, k + near, v, mask, edits=Edits(scores=lambda scores: scores + bonus)))
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
         """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
@@ -142,8 +152,9 @@ class FeedbackAttention(Heads):
             setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
         return smaller
 
-    def new_cache(self, capacity: int = 1024) -> FeedbackMemory:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> FeedbackMemory:
         """Make an empty memory; how long it can grow, ``steps`` decides."""
+        check_no_filling(self, filling)
         return FeedbackMemory()
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

@@ -4,14 +4,13 @@ Taught in: chapter 12.
 """
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.functional.attention import attend, split_heads
+from mha.functional.attention import NOTHING, Edit, Edits, split_heads
 from mha.functional.masks import causal_mask, check_mask, combine
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
 from mha.layers.base import Heads, check_groups
@@ -112,10 +111,24 @@ class GroupedAttention(Heads):
 
     heads_apart = True
 
-    def __init__(self, d_model: int, heads: int, kv_heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
-        """Make the layer; every other keyword is one of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
-        self.kv_heads, self.positions = check_groups(heads, kv_heads), positions
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: nn.Module | None = None,
+    ) -> None:
+        """Make the layer with ``kv_heads`` heads of keys and values; the other keywords are those of :class:`mha.Heads`."""
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
+        self.kv_heads = check_groups(heads, kv_heads)
         inner = kv_heads * self.d_head
         self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None)
         self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None)
@@ -128,11 +141,7 @@ class GroupedAttention(Heads):
         With as many key heads as query heads, which is the default, the layer is the same.
         """
         kv_heads = layer.heads if kv_heads is None else kv_heads
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        grouped = cls(
-            layer.d_model, layer.heads, kv_heads, positions=layer.positions, bias=bias, dropout=layer.dropout, **sizes
-        ).to(layer.W_q.weight)
+        grouped = cls(**layer.settings(), kv_heads=kv_heads).to(layer.W_q.weight)
         for name, new in grouped.named_parameters():
             old = layer.get_parameter(name).detach()
             groups = (kv_heads, layer.heads // kv_heads, layer.d_head)
@@ -154,7 +163,16 @@ class GroupedAttention(Heads):
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, **how
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
     ) -> Tensor:
         """Read with the queries of a group stacked: q (b, heads, i, d), k and v (b, kv_heads, j, d)."""
         b, h, i, _ = q.shape
@@ -162,16 +180,16 @@ class GroupedAttention(Heads):
             check_mask(mask, (b, h, i, k.shape[2]), q.device)
         causal = causal_mask(i, k.shape[2], device=q.device) if is_causal and i > 1 else None
         mask = self._stack_mask(combine(mask, causal), i)
-        edits = {name: self._on_all_heads(edit, i) for name, edit in self.edits(how).items()}
-        dropout = self.dropout if self.training else 0.0
-        read = attend(self._stack(q), k, v, mask, dropout=dropout, **edits)
+        edits = self.edits(edits)
+        one_by_one = Edits(*(self._on_all_heads(edit, i) for edit in (edits.scores, edits.normalize, edits.weights)))
+        read = self.read(self._stack(q), k, v, mask, scale=scale, explicit=explicit, edits=one_by_one)
         return self.at_heads(read.reshape(b, h, i, -1))
 
     def _stack(self, x: Tensor) -> Tensor:
         """Lay the queries of a group one below the other: (b, heads, i, …) to (b, kv_heads, group · i, …)."""
         return x.reshape(x.shape[0], self.kv_heads, -1, x.shape[-1])
 
-    def _on_all_heads(self, edit: Callable | None, i: int) -> Callable | None:
+    def _on_all_heads(self, edit: Edit | None, i: int) -> Edit | None:
         """Show an edit the heads one by one, and stack what it returns."""
         return edit and (lambda x: self._stack(edit(x.reshape(x.shape[0], self.heads, i, -1))))
 

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.functional.attention import attend, split_heads
+from mha.functional.attention import NOTHING, split_heads
 from mha.functional.masks import check_mask
-from mha.layers.base import Heads
+from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache
 from mha.layers.cost import Cost, Part, count_linear
 
@@ -84,9 +84,20 @@ class MergedAttention(Heads):
 
     heads_apart = True
 
-    def __init__(self, d_model: int, heads: int, *, average: bool = True, **sizes) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        average: bool = True,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
         """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         self.average = average
         if average:
             check_width(d_model, self.W_v.in_features)
@@ -95,9 +106,7 @@ class MergedAttention(Heads):
     @torch.no_grad()
     def from_plain(cls, layer: Heads, *, average: bool = False) -> "MergedAttention":
         """Make a merged layer with the weights of a plain one: the same layer, unless the ``average`` is added."""
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        merged = cls(layer.d_model, layer.heads, average=average, bias=bias, dropout=layer.dropout, **sizes)
+        merged = cls(**layer.settings(positions=False), average=average)
         merged.to(layer.W_q.weight).load_state_dict(layer.state_dict())
         return merged.train(layer.training)
 
@@ -116,8 +125,7 @@ class MergedAttention(Heads):
         if self.average:
             check_call(query, key, own_mask, cache)
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        dropout = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, mask, is_causal=is_causal, dropout=dropout, **self.edits({}))
+        heads = self.read(q, k, v, mask, is_causal=is_causal, edits=self.edits(NOTHING))
         return self.merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
 
     def add_average(
@@ -143,8 +151,9 @@ class MergedAttention(Heads):
         total, count = (total, count) if cache is None else cache.add(total, count)
         return (total / count.clamp(min=1)).to(v.dtype)
 
-    def new_cache(self, capacity: int = 1024) -> MergedCache:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> MergedCache:
         """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
+        check_no_filling(self, filling)
         return MergedCache()
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

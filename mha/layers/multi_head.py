@@ -1,9 +1,12 @@
-"""What a variant needs to know of the plain layer that it is made from."""
+"""The plain layers: many heads, and the one head of chapter 01.
+
+Taught in: chapters 01 and 04 to 06.
+"""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.functional.attention import attend
+from mha.functional.attention import NOTHING, attend
 from mha.layers.base import Heads, check_inputs, fill_in
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
@@ -22,11 +25,7 @@ class MultiHeadAttention(Heads):
     """
 
     heads_apart = True
-
-    def __init__(self, d_model: int, heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
-        """Make the layer; ``positions`` act inside it, and every other keyword is one of :class:`Heads`."""
-        super().__init__(d_model, heads, **sizes)
-        self.positions = positions
+    is_plain = True
 
     def forward(
         self,
@@ -78,7 +77,9 @@ class SelfAttention(nn.Module):
         key, value = fill_in(query, key, value, is_causal)
         check_inputs(self, query, key, value)
         q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
-        return self.at_heads(attend(q, k, v, mask, **tapped(self, {"is_causal": is_causal})))[:, 0]
+        edits = tapped(self, NOTHING)
+        read = attend(q, k, v, mask, is_causal=is_causal, edit_scores=edits.scores, edit_weights=edits.weights)
+        return self.at_heads(read)[:, 0]
 
     def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does. Taught in: chapter 11."""
@@ -90,25 +91,3 @@ class SelfAttention(nn.Module):
         raise ValueError(
             "SelfAttention keeps no keys and values: take MultiHeadAttention(d_model, heads=1), which does"
         )
-
-
-def settings(layer: nn.Module, letters: str = "qkvo") -> dict:
-    """Return the constructor's keywords of a plain layer, with the biases that the variant can have.
-
-    Raises: ValueError for another kind of layer, and for positions that turn queries and keys inside the heads.
-    """
-    name = type(layer).__name__
-    if not isinstance(layer, MultiHeadAttention):
-        raise ValueError(f"{name} is no plain layer: give a MultiHeadAttention")
-    if layer.positions is not None:
-        inside = type(layer.positions).__name__
-        raise ValueError(f"this layer has {inside} inside, which belong to heads of their own: take one without them")
-    return {
-        "d_model": layer.d_model,
-        "heads": layer.heads,
-        "d_head": layer.d_head,
-        "kdim": layer.W_k.in_features,
-        "vdim": layer.W_v.in_features,
-        "bias": "".join(letter for letter in letters if getattr(layer, f"W_{letter}").bias is not None),
-        "dropout": layer.dropout,
-    }

@@ -17,7 +17,6 @@ from mha.functional.attention import merge_heads
 from mha.layers.base import Heads, attention_layers
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_attention
-from mha.layers.multi_head import settings
 
 
 class OverlappingAttention(Heads):
@@ -37,9 +36,20 @@ class OverlappingAttention(Heads):
     Taught in: chapter 15.
     """
 
-    def __init__(self, d_model: int, heads: int, overlap: int = 0, **sizes) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        overlap: int = 0,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
         """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels."""
-        super().__init__(d_model, heads, **sizes)
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         if not 0 <= overlap <= self.d_head:
             raise ValueError(f"overlap = {overlap}: a neighbor has {self.d_head} channels, so take 0 to {self.d_head}")
         self.overlap, self.own = overlap, self.d_head
@@ -50,7 +60,7 @@ class OverlappingAttention(Heads):
     @torch.no_grad()
     def from_plain(cls, layer: Heads, overlap: int = 0) -> "OverlappingAttention":
         """Make the layer from a plain one; what it reads from neighbors gets weights of 0 in ``W_o``."""
-        new = cls(**settings(layer), overlap=overlap).to(layer.W_q.weight).train(layer.training)
+        new = cls(**layer.settings(positions=False), overlap=overlap).to(layer.W_q.weight).train(layer.training)
         for name in ("W_q", "W_k", "W_v"):
             getattr(new, name).load_state_dict(getattr(layer, name).state_dict())
         blocks = layer.W_o.weight.unflatten(1, (layer.heads, -1))
@@ -73,9 +83,18 @@ class OverlappingAttention(Heads):
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, scale=1 / math.sqrt(self.own)))
 
-    def project(self, *inputs, **how) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Make queries, keys and values, and widen each head; a cache stores them before they are widened."""
-        q, k, v = super().project(*inputs, **how)
+        q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return widen(q, self.overlap), widen(k, self.overlap), widen(v, self.overlap)
 
     def take(self, heads: Iterable[int]) -> "OverlappingAttention":

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.functional.attention import attend
+from mha.functional.attention import NOTHING, Edits
 from mha.functional.dispatch import read_where
 from mha.functional.masks import check_mask
 from mha.layers.base import Heads
@@ -66,9 +66,9 @@ class RoutedAttention(Heads):
     """Attend with the heads that a router chooses for each query, and weigh what they read: a mixture of heads (MoH).
 
     The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
-    head that it did not choose, and next to nothing is computed there (:func:`mha.functional.dispatch.read_where` says what);
-    keys and values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute
-    all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
+    head that it did not choose, and next to nothing is computed there (:func:`mha.functional.read_where` says what); keys and
+    values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute all heads
+    and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
     learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no weights (:class:`mha.layers.routers.NormRouter`).
 
     Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router weights zero.
@@ -89,12 +89,26 @@ class RoutedAttention(Heads):
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
     def __init__(
-        self, d_model: int, heads: int, shared: int, chosen: int, *, gates: str = "released", positions=None, **sizes
+        self,
+        d_model: int,
+        heads: int,
+        shared: int,
+        chosen: int,
+        *,
+        gates: str = "released",
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: nn.Module | None = None,
     ) -> None:
-        """Make the layer; ``positions`` act inside it, and every other keyword is one of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
+        """Make the layer; keywords other than ``gates`` are those of :class:`mha.Heads`."""
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
         self.router = make_router(d_model, heads, shared, chosen, gates)
-        self.shared, self.chosen, self.positions = shared, chosen, positions
+        self.shared, self.chosen = shared, chosen
 
     @classmethod
     @torch.no_grad()
@@ -107,10 +121,7 @@ class RoutedAttention(Heads):
         there ``W_r`` keeps its random start.
         """
         chosen = layer.heads - shared if chosen is None else chosen
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        sizes |= {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
-        routed = cls(layer.d_model, layer.heads, shared, chosen, gates=gates, **sizes).to(layer.W_q.weight)
+        routed = cls(**layer.settings(), shared=shared, chosen=chosen, gates=gates).to(layer.W_q.weight)
         for name, weight in routed.named_parameters():
             if not name.startswith("router."):
                 weight.copy_(layer.get_parameter(name))
@@ -133,14 +144,31 @@ class RoutedAttention(Heads):
         gates = self.router(query, q)
         return self.merge(self.attend(q, k, v, mask, gates=gates, is_causal=is_causal))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, gates: Tensor, **how) -> Tensor:
-        """Read with the heads whose gate (b, h, i) is not 0, and multiply by the gates: (b, h, i, d)."""
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+        gates: Tensor | None = None,
+    ) -> Tensor:
+        """Read with the heads whose gate (b, h, i) is not 0, and multiply by the gates: (b, h, i, d).
+
+        Without gates every head counts fully.
+        """
         if mask is not None:
             check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
-        how = self.edits(how) | {"dropout": self.dropout if self.training else 0.0}
-        if set(how) <= {"is_causal", "dropout"} and self._skips(q.shape[2], k.shape[2]):
-            return self.at_heads(read_where(gates, q, k, v, mask, **how))
-        return self.at_heads(attend(q, k, v, mask, **how) * gates[..., None])
+        edits = self.edits(edits)
+        if gates is not None and not (edits or explicit or scale) and self._skips(q.shape[2], k.shape[2]):
+            dropout = self.dropout if self.training else 0.0
+            return self.at_heads(read_where(gates, q, k, v, mask, is_causal=is_causal, dropout=dropout))
+        read = self.read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
+        return self.at_heads(read if gates is None else read * gates[..., None])
 
     def _skips(self, i: int, j: int) -> bool:
         """Say whether queries are left out, for i queries and j keys."""

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.functional.attention import NOTHING, Edits
 from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -39,12 +40,17 @@ class SparseAttention(Heads):
         *,
         alpha: Alpha = 1.5,
         learned: bool = True,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
         positions: nn.Module | None = None,
-        **sizes,
     ) -> None:
         """Make the layer; ``alpha`` is one number or one a head, and stays as it is unless it is ``learned``."""
-        super().__init__(d_model, heads, **sizes)
-        self.positions = positions
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
         alpha = check_alpha(alpha, heads).to(self.W_q.weight)
         if learned and not bool(((alpha > 1) & (alpha < 2)).all()):
             raise ValueError(
@@ -57,10 +63,7 @@ class SparseAttention(Heads):
     @torch.no_grad()
     def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "SparseAttention":
         """Make a sparse layer with the weights of a plain one: the same layer, unless ``alpha`` is above 1."""
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
-        sparse = cls(layer.d_model, layer.heads, alpha=alpha, learned=learned, **sizes, **how).to(layer.W_q.weight)
+        sparse = cls(**layer.settings(), alpha=alpha, learned=learned).to(layer.W_q.weight)
         for name, old in layer.named_parameters():
             sparse.get_parameter(name).copy_(old)
         return sparse.train(layer.training)
@@ -84,12 +87,12 @@ class SparseAttention(Heads):
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, merge."""
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, **self.normalizing()))
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=self.normalizing()))
 
-    def normalizing(self) -> dict:
-        """Name what replaces the softmax of the core: nothing where every α is 1."""
+    def normalizing(self) -> Edits:
+        """Return what replaces the softmax of the core: nothing where every α is 1."""
         alpha = self.alpha
-        return {} if bool((alpha - 1 < NEAREST).all()) else {"normalize": lambda scores: entmax(scores, alpha)}
+        return NOTHING if bool((alpha - 1 < NEAREST).all()) else Edits(normalize=lambda scores: entmax(scores, alpha))
 
     def take(self, heads: Iterable[int]) -> "SparseAttention":
         """Make a smaller layer of some heads; each keeps its α. Taught in: chapter 10."""

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.functional.attention import Edits
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part
@@ -31,20 +32,29 @@ class TalkingAttention(Heads):
     Taught in: chapter 17.
     """
 
-    def __init__(self, d_model: int, heads: int, *, positions: nn.Module | None = None, **sizes) -> None:
-        """Make the layer; every other keyword is one of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, **sizes)
-        self.positions = positions
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: nn.Module | None = None,
+    ) -> None:
+        """Make the layer, whose heads do not talk yet; keywords are those of :class:`mha.Heads`."""
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
         self.mix_scores, self.mix_weights = (nn.Parameter(torch.eye(heads)) for _ in range(2))
 
     @classmethod
     @torch.no_grad()
     def from_plain(cls, layer: Heads) -> "TalkingAttention":
         """Make the layer that does what a plain one does: its heads do not talk yet."""
-        sizes = {"d_head": layer.d_head, "kdim": layer.W_k.in_features, "vdim": layer.W_v.in_features}
-        bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
-        how = {"positions": layer.positions, "bias": bias, "dropout": layer.dropout}
-        new = cls(layer.d_model, layer.heads, **sizes, **how).to(layer.W_q.weight)
+        new = cls(**layer.settings()).to(layer.W_q.weight)
         for name, weight in layer.named_parameters():
             new.get_parameter(name).copy_(weight)
         return new.train(layer.training)
@@ -61,8 +71,8 @@ class TalkingAttention(Heads):
     ) -> Float[Tensor, "b i m"]:
         """Project, attend with mixed scores and mixed weights, merge."""
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        talk = {"edit_scores": lambda s: mix(s, self.mix_scores), "edit_weights": lambda w: mix(w, self.mix_weights)}
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, **talk))
+        talk = Edits(scores=lambda s: mix(s, self.mix_scores), weights=lambda w: mix(w, self.mix_weights))
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=talk))
 
     def take(self, heads: Iterable[int]) -> "TalkingAttention":
         """Refuse: each head uses the scores and weights of all others."""

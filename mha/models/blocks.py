@@ -162,12 +162,14 @@ class Stack(nn.ModuleList):
         if not len(self):
             raise ValueError("there is no layer: a stack needs at least 1")
 
-    def forward(self, x: Float[Tensor, "b n m"], *memory, cache: ModelCache | None = None, **how) -> Tensor:
-        """Pass x through; ``memory``, masks and ``is_causal`` go to every layer, caches to their own."""
+    def forward(
+        self, x: Float[Tensor, "b n m"], *memory: Tensor, cache: ModelCache | None = None, **how: Tensor | bool | None
+    ) -> Tensor:
+        """Pass x through; what else a layer of its kind takes goes to every layer, caches to their own."""
         for layer, own in zip(self, cache or [None] * len(self), strict=True):
             x = layer(x, *memory, cache=own, **how)
         return x
 
-    def new_cache(self, capacity: int = 1024, **how) -> ModelCache:
-        """Make an empty cache for every layer; keywords are those of :class:`mha.KeyValueCache`."""
-        return ModelCache(layer.new_cache(capacity, **how) for layer in self)
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ModelCache:
+        """Make an empty cache for every layer, as :class:`mha.KeyValueCache` says."""
+        return ModelCache(layer.new_cache(capacity, filling) for layer in self)

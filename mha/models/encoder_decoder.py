@@ -3,6 +3,8 @@
 Taught in: chapter 07.
 """
 
+from collections.abc import Callable
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -35,17 +37,36 @@ class EncoderDecoder(nn.Module):
         *,
         layers: int = 1,
         positions: Make | None = SinusoidalPositions,
-        **layer,
+        cross_attention: int | Make | None = None,
+        feed_forward: Make | None = None,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm_first: bool = True,
+        dropout: float = 0.0,
     ) -> None:
-        """Make the model; every other keyword is one of :class:`DecoderLayer`."""
+        """Make the model; keywords from ``cross_attention`` on are those of :class:`DecoderLayer`."""
         super().__init__()
-        norm, first = layer.get("norm", nn.LayerNorm), layer.get("norm_first", True)
-        encoder_layer = {name: value for name, value in layer.items() if name != "cross_attention"}
+
+        def encoder_layer() -> EncoderLayer:
+            return EncoderLayer(
+                d_model, attention, feed_forward=feed_forward, norm=norm, norm_first=norm_first, dropout=dropout
+            )
+
+        def decoder_layer() -> DecoderLayer:
+            return DecoderLayer(
+                d_model,
+                attention,
+                cross_attention=cross_attention,
+                feed_forward=feed_forward,
+                norm=norm,
+                norm_first=norm_first,
+                dropout=dropout,
+            )
+
         self.source_embedding = Embedding(source_words, d_model, positions)
         self.target_embedding = Embedding(target_words, d_model, positions)
-        self.encoder = Stack(EncoderLayer(d_model, attention, **encoder_layer) for _ in range(layers))
-        self.decoder = Stack(DecoderLayer(d_model, attention, **layer) for _ in range(layers))
-        self.encoder_norm, self.decoder_norm = (norm(d_model) if first else nn.Identity() for _ in range(2))
+        self.encoder = Stack(encoder_layer() for _ in range(layers))
+        self.decoder = Stack(decoder_layer() for _ in range(layers))
+        self.encoder_norm, self.decoder_norm = (norm(d_model) if norm_first else nn.Identity() for _ in range(2))
         self.to_words = nn.Linear(d_model, target_words)
 
     def forward(

@@ -112,7 +112,7 @@ class FeedbackStack(nn.Module):
         cache.length += 1
         return states[-1]
 
-    def new_cache(self, capacity: int = 1024) -> FeedbackCache:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> FeedbackCache:
         """Make empty memories, one for each layer, or one for all that share."""
-        first = self.layers[0].attention.new_cache(capacity)
+        first = self.layers[0].attention.new_cache(capacity, filling)
         return FeedbackCache(first if self.share else layer.attention.new_cache(capacity) for layer in self.layers)

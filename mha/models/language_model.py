@@ -33,14 +33,21 @@ class LanguageModel(nn.Module):
         *,
         layers: int = 1,
         positions: Make | None = SinusoidalPositions,
+        feed_forward: Make | None = None,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        **layer,
+        norm_first: bool = True,
+        dropout: float = 0.0,
     ) -> None:
-        """Make the model; every other keyword is one of :class:`EncoderLayer`."""
+        """Make the model; keywords from ``feed_forward`` on are those of :class:`EncoderLayer`."""
         super().__init__()
         self.embedding = Embedding(words, d_model, positions)
-        self.decoder = Stack(EncoderLayer(d_model, attention, norm=norm, **layer) for _ in range(layers))
-        self.norm = norm(d_model) if layer.get("norm_first", True) else nn.Identity()
+        self.decoder = Stack(
+            EncoderLayer(
+                d_model, attention, feed_forward=feed_forward, norm=norm, norm_first=norm_first, dropout=dropout
+            )
+            for _ in range(layers)
+        )
+        self.norm = norm(d_model) if norm_first else nn.Identity()
         self.to_words = nn.Linear(d_model, words)
 
     def forward(

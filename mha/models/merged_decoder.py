@@ -56,13 +56,12 @@ class MergedDecoderLayer(nn.Module):
         cache: MergedCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Attend to the memory and average the words so far, then feed forward."""
-        how = {"mask": memory_mask, "own_mask": mask, "cache": cache}
-        x = self.around_attention(x, lambda x: self.attention(x, memory, **how))
+        x = self.around_attention(x, lambda x: self.attention(x, memory, mask=memory_mask, own_mask=mask, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 
-    def new_cache(self, capacity: int = 1024) -> MergedCache:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> MergedCache:
         """Make an empty cache for this layer."""
-        return self.attention.new_cache(capacity)
+        return self.attention.new_cache(capacity, filling)
 
 
 @torch.no_grad()

@@ -50,14 +50,13 @@ class EncoderLayer(nn.Module):
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Attend once, then feed forward; with ``is_causal`` it is the layer of a language model."""
-        how = {"mask": mask, "is_causal": is_causal, **given(cache)}
-        x = self.around_attention(x, lambda x: self.attention(x, **how))
+        x = self.around_attention(x, lambda x: self.attention(x, mask=mask, is_causal=is_causal, **given(cache)))
         return self.around_feed_forward(x, self.feed_forward)
 
-    def new_cache(self, capacity: int = 1024, **how) -> KeyValueCache:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
-        return self.attention.new_cache(capacity, **how)
+        return self.attention.new_cache(capacity, filling)
 
 
 class DecoderLayer(nn.Module):
@@ -111,7 +110,7 @@ class DecoderLayer(nn.Module):
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))
         return self.around_feed_forward(x, self.feed_forward)
 
-    def new_cache(self, capacity: int = 1024, **how) -> DecoderCache:
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)
-        return DecoderCache(self.self_attention.new_cache(capacity, **how), MemoryCache())
+        return DecoderCache(self.self_attention.new_cache(capacity, filling), MemoryCache())

@@ -10,7 +10,7 @@ from torch import nn
 import mha
 from mha.analysis import circuits, head_detection, patterns, similarity
 from mha.data import python_source
-from mha.models.language_model import LanguageModel
+from mha.models import LanguageModel
 
 N = 7
 

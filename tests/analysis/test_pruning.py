@@ -13,7 +13,7 @@ from torch import nn
 import mha
 from mha.analysis import gates, importance, pruning
 from mha.layers import base
-from mha.models.language_model import EncoderDecoder, LanguageModel
+from mha.models import EncoderDecoder, LanguageModel
 
 NAMES = ("W_q", "W_k", "W_v", "W_o")
 

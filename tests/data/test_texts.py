@@ -8,7 +8,7 @@ import torch
 from mha.analysis import head_detection, patterns
 from mha.data import python_source, texts
 from mha.data.python_source import read_program
-from mha.models.language_model import LanguageModel, Muon, MuonAndAdamW
+from mha.models import LanguageModel, Muon, MuonAndAdamW
 
 
 def random(seed=0):

@@ -9,7 +9,7 @@ from registry import BATCH, LAYERS, every
 
 import mha
 from mha.layers import MemoryCache
-from mha.models.language_model import LanguageModel
+from mha.models import LanguageModel
 
 
 @st.composite

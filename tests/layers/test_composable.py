@@ -10,7 +10,7 @@ from oracle import LIMIT, error
 import mha
 from mha.functional import attend_in_chunks
 from mha.layers import MemoryCache
-from mha.models.language_model import EncoderDecoder, LanguageModel
+from mha.models import EncoderDecoder, LanguageModel
 
 B, N, D_MODEL, HEADS, RANK = 2, 5, 12, 3, 2
 

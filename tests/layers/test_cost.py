@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mha
 from mha.layers import Cost, Part
-from mha.models.language_model import EncoderLayer, FeedForward
+from mha.models import EncoderLayer, FeedForward
 from mha.systems.roofline import Machine, measure_machine
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import mha
 from mha.analysis import leaks
 from mha.layers import FeedbackMemory, MemoryCache, MergedCache
-from mha.models.language_model import FeedbackCache, FeedbackLayer, FeedbackStack, LanguageModel, train
+from mha.models import FeedbackCache, FeedbackLayer, FeedbackStack, LanguageModel, train
 
 B, N, WIDTH, HEADS, STEPS = 2, 6, 6, 3, 8
 

@@ -9,7 +9,7 @@ from test_cost import peak
 
 import mha
 from mha.layers import overlap_heads, overlap_schedule, widen
-from mha.models.language_model import LanguageModel
+from mha.models import LanguageModel
 from mha.systems import tensor_parallel
 
 

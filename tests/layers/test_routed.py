@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 import mha
 from mha.analysis import leaks, pruned
 from mha.layers import HeadRouter, MemoryCache, NormRouter, balance_loss, choose
-from mha.models.language_model import EncoderLayer, Stack
+from mha.models import EncoderLayer, Stack
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 9, 10, 5, 4
 SPLITS = [(2, 2), (1, 3), (0, 2), (0, 5), (5, 0), (4, 1), (3, 1)]

@@ -12,8 +12,8 @@ from torch import nn
 
 import mha
 from mha.analysis import HardConcrete, leaks
-from mha.functional import entmax
-from mha.models.language_model import train
+from mha.functional import Edits, entmax
+from mha.models import train
 
 ALPHAS = [1.0, 1.1, 1.5, 2.0]
 
@@ -236,7 +236,7 @@ class Together(mha.GroupedAttention):
 
     def forward(self, query, key=None, value=None, mask=None, *, is_causal=False, cache=None):
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        heads = self.attend(q, k, v, mask, is_causal=is_causal, normalize=lambda s: entmax(s, self.alpha))
+        heads = self.attend(q, k, v, mask, is_causal=is_causal, edits=Edits(normalize=lambda s: entmax(s, self.alpha)))
         return self.merge(heads * self.gate()[:, None, None])
 
 

@@ -8,7 +8,7 @@ from oracle import LIMIT, error
 
 import mha
 from mha.layers import mix
-from mha.models.language_model import LanguageModel
+from mha.models import LanguageModel
 from mha.systems import tensor_parallel
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 5, 12, 3, 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mha.data import tasks
-from mha.models.language_model import round_weights, smooth, train
+from mha.models import round_weights, smooth, train
 
 
 def seeded(seed):

@@ -9,7 +9,7 @@ from torch import nn
 import mha
 from mha.analysis import leaks
 from mha.layers import LearnedPositions, MemoryCache
-from mha.models.language_model import (
+from mha.models import (
     DecoderLayer,
     EncoderDecoder,
     EncoderLayer,
