@@ -5,7 +5,7 @@
   computer. The last digits of a float may differ, and nothing else.
 - A cell whose numbers come out of a training in which rounding grows states a `tolerance` in its metadata: its words
   must be the stored ones, and its numbers (printed, drawn, inside HTML and SVG) may differ by that much.
-  `tests/book/test_outputs.py` lists these cells; no tolerance is more than a quarter of the effect that the text claims.
+  `tests/book/test_outputs.py` lists these cells; no tolerance is above a quarter of the effect that the text claims.
 - A cell that was stored without having run fails.
 
 On Linux, kernels start as copies of a process that has imported torch: `tools/warm_kernels.py`.

@@ -105,7 +105,7 @@ class Gates(nn.Module):
         return torch.stack([gate.penalty() for gate in self.each]).sum()
 
     def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
-        """List the heads that stay, by layer, for :func:`mha.analysis.pruning.pruned`, which wants ``at_least`` 1 in each.
+        """List the heads that stay, by layer, for :func:`mha.analysis.pruned`, which wants ``at_least`` 1 in each.
 
         Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
         """

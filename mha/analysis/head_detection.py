@@ -1,7 +1,8 @@
 """What a head does: how widely it looks, how far, and whether it finds the keys that a rule calls right.
 
-A rule is a boolean tensor of *targets*, True where a query would find its right key; :mod:`mha.analysis.patterns` makes them,
-:func:`found` says how often a head agrees. A number means little alone: compare it with those of :mod:`mha.analysis.head_detection`.
+A rule is a boolean tensor of *targets*, True where a query would find its right key; :mod:`mha.analysis.patterns`
+makes them, :func:`found` says how often a head agrees. A number means little alone: compare it with what other heads
+reach by chance, :func:`null`.
 
 Taught in: chapter 09.
 """

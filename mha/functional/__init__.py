@@ -1,9 +1,49 @@
 """Tensors in, tensors out: attention without weights of its own."""
 
+from mha.functional.attention import Edits, attend, attention_weights, merge_heads, split_heads
 from mha.functional.composed import attend_in_chunks
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
+from mha.functional.dispatch import read_where
 from mha.functional.entmax import entmax
-from mha.functional.masks import from_key_padding
+from mha.functional.masks import (
+    causal_mask,
+    check_mask,
+    from_additive,
+    from_batch_first,
+    from_hidden,
+    from_key_padding,
+    from_seq_first,
+    padding_mask,
+    sliding_window,
+    to_additive,
+)
+from mha.functional.procrustes import best_turn, group_heads, likeness
 from mha.functional.tiled import tiled_attention
 
-__all__ = ["Shared", "attend_in_chunks", "entmax", "fit_shared", "from_key_padding", "keep_largest", "tiled_attention"]
+__all__ = [
+    "Edits",
+    "Shared",
+    "attend",
+    "attend_in_chunks",
+    "attention_weights",
+    "best_turn",
+    "causal_mask",
+    "check_mask",
+    "entmax",
+    "fit_shared",
+    "from_additive",
+    "from_batch_first",
+    "from_hidden",
+    "from_key_padding",
+    "from_seq_first",
+    "group_heads",
+    "keep_largest",
+    "likeness",
+    "merge_heads",
+    "padding_mask",
+    "read_where",
+    "sliding_window",
+    "split_heads",
+    "tiled_attention",
+    "to_additive",
+]

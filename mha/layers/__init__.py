@@ -1,34 +1,66 @@
 """Attention layers, one file a kind, and what they share: positions, caches, hooks, costs."""
 
-from mha.layers.base import attention_layers
-from mha.layers.cache import MemoryCache
-from mha.layers.collaborative import collaborate, products
+from mha.layers.base import Heads, attention_layers
+from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache
+from mha.layers.collaborative import CollaborativeAttention, collaborate, products
+from mha.layers.composable import ComposableAttention, ComposedCache
 from mha.layers.cost import Cost, Part
-from mha.layers.feedback import FeedbackMemory
-from mha.layers.grouped import align_heads
-from mha.layers.hooks import Seen
-from mha.layers.merged import MergedCache
-from mha.layers.overlapping import overlap_heads, overlap_schedule, widen
-from mha.layers.positions import LearnedPositions, SinusoidalPositions, one_hot_positions, sinusoidal_positions, slopes
+from mha.layers.feedback import FeedbackAttention, FeedbackMemory
+from mha.layers.grouped import Aligned, GroupedAttention, align_heads
+from mha.layers.hooks import Seen, edit, watch
+from mha.layers.merged import MergedAttention, MergedCache
+from mha.layers.multi_head import MultiHeadAttention, SelfAttention
+from mha.layers.overlapping import OverlappingAttention, overlap_heads, overlap_schedule, widen
+from mha.layers.positions import (
+    LearnedPositions,
+    LinearBias,
+    RotaryPositions,
+    SinusoidalPositions,
+    one_hot_positions,
+    sinusoidal_positions,
+    slopes,
+)
+from mha.layers.routed import RoutedAttention
 from mha.layers.routers import HeadRouter, NormRouter, balance_loss, choose
-from mha.layers.talking import mix
+from mha.layers.sparse import SparseAttention
+from mha.layers.talking import TalkingAttention, mix
 
 __all__ = [
+    "Aligned",
+    "CollaborativeAttention",
+    "ComposableAttention",
+    "ComposedCache",
     "Cost",
+    "DecoderCache",
+    "FeedbackAttention",
     "FeedbackMemory",
+    "GroupedAttention",
     "HeadRouter",
+    "Heads",
+    "KeyValueCache",
     "LearnedPositions",
+    "LinearBias",
     "MemoryCache",
+    "MergedAttention",
     "MergedCache",
+    "ModelCache",
+    "MultiHeadAttention",
     "NormRouter",
+    "OverlappingAttention",
     "Part",
+    "RotaryPositions",
+    "RoutedAttention",
     "Seen",
+    "SelfAttention",
     "SinusoidalPositions",
+    "SparseAttention",
+    "TalkingAttention",
     "align_heads",
     "attention_layers",
     "balance_loss",
     "choose",
     "collaborate",
+    "edit",
     "mix",
     "one_hot_positions",
     "overlap_heads",
@@ -36,5 +68,6 @@ __all__ = [
     "products",
     "sinusoidal_positions",
     "slopes",
+    "watch",
     "widen",
 ]

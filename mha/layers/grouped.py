@@ -124,7 +124,7 @@ class GroupedAttention(Heads):
         dropout: float = 0.0,
         positions: nn.Module | None = None,
     ) -> None:
-        """Make the layer with ``kv_heads`` heads of keys and values; the other keywords are those of :class:`mha.Heads`."""
+        """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`."""
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
         )

@@ -46,8 +46,8 @@ def check_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """Return the group, or that of all processes; refuse to go on alone."""
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
-            "there is no process group: call mha.systems.launch.join() in a script that torchrun started, or run a function "
-            "with mha.systems.launch.launch(work, processes=2)"
+            "there is no process group: call mha.systems.launch.join() in a script that torchrun started, or run a "
+            "function with mha.systems.launch.launch(work, processes=2)"
         )
     return dist.group.WORLD if group is None else group
 

@@ -1,7 +1,7 @@
 """The guard works: a change of one number, one picture or one output of a notebook makes pytest fail.
 
 The beginning of a real chapter, up to its first picture, is copied and changed, and so is a small training that states
-a tolerance; pytest runs all copies with the project's own settings. `tests/book/test_outputs.py` asks the comparison itself.
+a tolerance; pytest runs all copies with the project's own settings. `tests/book/test_outputs.py` asks the comparison.
 """
 
 import base64
