@@ -7,7 +7,7 @@ import torch
 from timing import ratios, table, take_turns
 
 import mha
-from mha.analysis import only
+from mha.analysis import mask_heads
 
 SHAPES = ((1, 256, 512, 8), (1, 1024, 512, 8), (1, 2048, 512, 8))  # batch, n, d_model, heads
 PARTS = ("core, explicit formula", "core, fused kernel", "whole layer")
@@ -39,8 +39,9 @@ def candidates(b: int, n: int, d: int, h: int, part: str, stack: ExitStack) -> d
     """The layer, one with half its heads silenced, and layers from which heads were really cut."""
     torch.manual_seed(0)
     layer, silent, x = mha.MultiHeadAttention(d, h).eval(), mha.MultiHeadAttention(d, h).eval(), torch.randn(b, n, d)
-    stack.enter_context(only(silent, {"": range(0, h, 2)}))
-    layers = {WHOLE: layer, SAME: layer, SILENT: silent, HALF: layer.take(range(0, h, 2)), ONE: layer.take([0])}
+    stack.enter_context(mask_heads(silent, {"": range(0, h, 2)}))
+    half, one = layer.take_heads(range(0, h, 2)), layer.take_heads([0])
+    layers = {WHOLE: layer, SAME: layer, SILENT: silent, HALF: half, ONE: one}
     if part == "whole layer":
         return {name: pass_of(one, x) for name, one in layers.items()}
     return {name: core_of(one, x, part == PARTS[0]) for name, one in layers.items()}

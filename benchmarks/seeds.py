@@ -28,7 +28,7 @@ ASKED = {topic: path for topic in TOPICS if (path := HERE / "seeds" / f"{topic}.
 
 
 def asked(topic: str) -> dict:
-    """Read what is asked of a chapter: ``rows``, each with ``value`` and ``bounds``, and perhaps code ``before`` them."""
+    """Read what is asked of a chapter: ``rows``, each with ``value`` and ``bounds``, perhaps code ``before`` them."""
     return yaml.safe_load(ASKED[topic].read_text(encoding="utf-8"))
 
 

@@ -4,7 +4,7 @@ Nothing here is fast and nothing is clever. A matrix is a list of rows, a row is
 version in this package is tested against these functions. Only ``math`` is imported, so the file also runs where
 there is no NumPy and no torch: in a browser, or on a microcontroller.
 
-Taught in: chapters 01 to 06.
+Taught in: why_attention, why_scale, masking, why_many_heads, split_and_merge, output_projection.
 """
 
 import math
@@ -109,7 +109,7 @@ def multi_head_attention(x, w_q, w_k, w_v, w_o, heads, memory=None, mask=None):
     return matmul(joined, w_o)
 
 
-# The running example of chapters 01 to 06: three words, four channels, two heads of width two, whole numbers only.
+# The running example of the first chapters: three words, four channels, two heads of width two, whole numbers only.
 # Channels of a word: is it a small grammar word, has it to do with water, is it a place, has it to do with money.
 # Head 0 lets a place ask what kind of place it is. Head 1 ties nouns and their determiner together.
 EXAMPLE = {

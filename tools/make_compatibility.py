@@ -31,7 +31,7 @@ each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test
 its numbers were those that they must be. *No* means: the layer refused, and its reason stands below. The column of the
 fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which writes all weights down?
 
-[Chapter 21](../notebooks/21_choosing.ipynb) compares what the layers achieve.
+[Chapter 25](../notebooks/25_choosing.ipynb) compares what the layers achieve.
 """
 
 
@@ -101,7 +101,7 @@ def cached(t):
 
 def taken(t):
     """A layer without heads 2 and 3 is the layer with these two silent."""
-    smaller = t.layer.take([0, 1])
+    smaller = t.layer.take_heads([0, 1])
     with mha.edit(t.layer, heads=lambda z: z * torch.tensor([1.0, 1, 0, 0]).to(z)[:, None, None]):
         same(t(), t(layer=smaller))
 
@@ -110,7 +110,7 @@ def spread(t):
     """The heads in processes. Here it is a group of one, which runs all checks and the same code."""
     try:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        same(t(), t(layer=tensor_parallel.spread_heads(t.layer)))
+        same(t(), t(layer=tensor_parallel.shard_heads(t.layer)))
     finally:
         dist.destroy_process_group()
 

@@ -45,7 +45,7 @@ PAIRS = {
 
 def rows():
     """All claims of chapters that are in the book, as (number, chapter, verdict, claim, what decides)."""
-    written = {path.stem[:2] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} | {""}
+    written = {path.stem[3:] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} | {""}
     return [row for row in yaml.safe_load(DATA.read_text(encoding="utf-8")) if row[1] in written]
 
 
@@ -78,11 +78,12 @@ def page():
     summary = " · ".join(f"**{count[verdict]}** {word}" for verdict, word in WORDS.items())
     pairs = {key: f"{{ref}}`{number} <claim-{number}>`" for key, number in PAIRS.items()}
     parts = [HEAD.format(count=len(every), summary=summary, **pairs)]
-    chapters = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
-    for chapter in sorted({row[1] for row in every}, key=lambda chapter: chapter or "99"):
+    notebooks = {path.stem[3:]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+    for chapter in [*(topic for topic in notebooks if any(row[1] == topic for row in every)), ""]:
         title = "In the fault museum"
         if chapter:
-            title = f"{chapter} {nbformat.read(chapters[chapter], as_version=4).cells[0].source.splitlines()[0][2:]}"
+            first = nbformat.read(notebooks[chapter], as_version=4).cells[0].source.splitlines()[0]
+            title = f"{notebooks[chapter].stem[:2]} {first[2:]}"
         parts += [f"\n## {title}\n", "| | the claim | verdict | what decides | |", "|---|---|---|---|---|"]
         parts += [
             f"| {number} | {formula(claim)} | {WORDS[verdict]} | {formula(why)} | {place(number, where)} |"

@@ -18,8 +18,6 @@ from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles, put_in_what_is_imported
 from sphinx.util import logging
 
-from mha.functional import attention
-
 logger = logging.getLogger(__name__)
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
@@ -152,14 +150,14 @@ def cover_view():
     """The two heads of the running example, to look at on the cover."""
     import torch
 
-    from mha import HeadView
+    from mha import HeadView, attention_weights, split_heads
     from mha.reference import EXAMPLE
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
     q, k = (
-        attention.split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k")
+        split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k")
     )
-    view = HeadView(attention.attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
+    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
 
 
@@ -169,7 +167,7 @@ def fill_in(app, name, source):
         source[0] = source[0].replace("<!-- head-view -->", cover_view())
     if "<!-- course-map -->" in source[0]:
         source[0] = source[0].replace("<!-- course-map -->", course_map(Path(app.srcdir) / "notebooks"))
-    source[0] = re.sub(r"<!-- quiz (\d\d) -->", quiz, source[0])
+    source[0] = re.sub(r"<!-- quiz (\w+) -->", quiz, source[0])
 
 
 def keep_numbers(app, env):

@@ -3,6 +3,6 @@
 from mha.analysis.gates import Gates, HardConcrete
 from mha.analysis.importance import head_importance
 from mha.analysis.leaks import leaks
-from mha.analysis.pruning import only, pruned, strongest
+from mha.analysis.pruning import mask_heads, prune_heads, top_heads
 
-__all__ = ["Gates", "HardConcrete", "head_importance", "leaks", "only", "pruned", "strongest"]
+__all__ = ["Gates", "HardConcrete", "head_importance", "leaks", "mask_heads", "prune_heads", "top_heads"]

@@ -1,6 +1,6 @@
 """Gates that learn which heads are needed: each is 0, 1 or between, and an open gate costs something.
 
-Taught in: chapter 10.
+Taught in: pruning_heads.
 """
 
 import math
@@ -29,7 +29,7 @@ class HardConcrete(nn.Module):
     Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
     Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
     Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`.
-    Taught in: chapter 10.
+    Taught in: pruning_heads.
     """
 
     def __init__(self, heads: int, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1):
@@ -75,7 +75,7 @@ class Gates(nn.Module):
     Raises: ValueError where the model has no layer with heads.
     Source: Voita et al. 2019, section 6.
     Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.
-    Taught in: chapter 10.
+    Taught in: pruning_heads.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Gates(nn.Module):
         return torch.stack([gate.penalty() for gate in self.each]).sum()
 
     def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
-        """List the heads that stay, by layer, for :func:`mha.analysis.pruned`, which wants ``at_least`` 1 in each.
+        """List the heads that stay, by layer, for :func:`mha.analysis.prune_heads`, which wants ``at_least`` 1 in each.
 
         Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
         """

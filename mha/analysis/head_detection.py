@@ -1,10 +1,10 @@
 """What a head does: how widely it looks, how far, and whether it finds the keys that a rule calls right.
 
 A rule is a boolean tensor of *targets*, True where a query would find its right key; :mod:`mha.analysis.patterns`
-makes them, :func:`found` says how often a head agrees. A number means little alone: compare it with what other heads
-reach by chance, :func:`null`.
+makes them, :func:`score_heads` says how often a head agrees. A number means little alone: compare it with what other
+heads reach by chance, :func:`baseline`.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 import copy
@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from mha.analysis.patterns import offset
 
 
-class Found(NamedTuple):
+class HeadScores(NamedTuple):
     """How well each head finds its targets: ``weight`` and ``argmax`` (h,), over ``queries`` that have any.
 
     ``weight`` is the mean weight on the targets, ``argmax`` the share of queries whose largest weight is on one.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     weight: Tensor
@@ -31,14 +31,14 @@ class Found(NamedTuple):
     queries: int
 
 
-def found(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."]) -> Found:
+def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."]) -> HeadScores:
     """Say how often each head looks at the right key; queries without one, or that look at nothing, do not count.
 
     Of several equally large weights the share that is right counts, so that a uniform head gets what chance gives.
 
     Shapes: weights (b, h, i, j), targets (i, j) or (b, i, j).
     Raises: ValueError for targets of another shape, or none at all.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     b, _, i, j = weights.shape
     if targets.dtype != torch.bool or targets.shape not in ((i, j), (b, i, j)):
@@ -53,7 +53,7 @@ def found(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."]) -> Fo
     agrees = (largest * targets).sum(-1) / largest.sum(-1)
     each = counts.sum((0, 2)).clamp_min(1)
     means = ((share * counts).sum((0, 2)) / each for share in ((weights * targets).sum(-1), agrees))
-    return Found(*means, int(targets.any(-1).sum()))
+    return HeadScores(*means, int(targets.any(-1).sum()))
 
 
 def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
@@ -63,7 +63,7 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     Source: Clark et al. 2019, section 3.3.
     Differs from the released code: nothing is added to the weights before the logarithm.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
 
@@ -73,7 +73,7 @@ def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     With fewer queries than keys the last query stands at the last key.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     i, j = weights.shape[-2:]
     apart = (torch.arange(i)[:, None] + (j - i) - torch.arange(j)).abs().to(weights)
@@ -87,7 +87,7 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
 
 
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
-    """Look evenly at all keys that have any weight. Taught in: chapter 09."""
+    """Look evenly at all keys that have any weight. Taught in: reading_heads."""
     visible = (weights != 0).to(weights)
     return visible / visible.sum(-1, keepdim=True).clamp_min(1)
 
@@ -95,7 +95,7 @@ def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
 def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
     """Keep the weights of each query but deal them out anew, among the keys that have any weight.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     visible = weights != 0
     draw = torch.rand(weights.shape, generator=generator, dtype=torch.float64).masked_fill(~visible, 2)
@@ -108,7 +108,7 @@ def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     """Copy a model and give every weight a new initial value, drawn from ``seed``; the model itself stays.
 
     Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     fresh = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]):
@@ -127,7 +127,7 @@ def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | Non
     Shapes: targets (i, j) or (b, i, j); ``visible`` the same, True where a query can look (everywhere unless given).
     Raises: ValueError where no query has a target.
     Source: the baseline of Voita et al. 2019, section 5.2.2.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     i, j = targets.shape[-2:]
     targets = targets if visible is None else targets & visible
@@ -139,14 +139,14 @@ def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | Non
     return steps, hits[steps] / queries
 
 
-def null(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[Tensor, "..."]) -> float:
+def baseline(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[Tensor, "..."]) -> float:
     """Say what a trained head must beat: the best untrained head or the best fixed offset, whichever is larger.
 
     ``untrained_weights`` are the weights of each layer of an untrained copy on the same words.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
-    heads = [float(found(weights, targets).argmax.max()) for weights in untrained_weights]
+    heads = [float(score_heads(weights, targets).argmax.max()) for weights in untrained_weights]
     return max([best_offset(targets)[1], *heads])
 
 
@@ -167,11 +167,11 @@ def classify(
     Shapes: weights (b, h, i, j), rules (i, j) or (b, i, j); one list of names for each of the h heads.
     Source: Voita et al. 2019, sections 5.2.1 and 5.2.2.
     Differs from the paper: its ten percent can be read as points, as here, or as a ratio.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     i, j = weights.shape[-2:]
     neighbors = {"previous": offset(i, -1, keys=j), "next": offset(i, 1, keys=j)}
-    bars = {name: (found(weights, t).argmax, POSITIONAL) for name, t in neighbors.items() if t.any()}
+    bars = {name: (score_heads(weights, t).argmax, POSITIONAL) for name, t in neighbors.items() if t.any()}
     for name, targets in (rules or {}).items():
-        bars[name] = found(weights, targets).argmax, best_offset(targets)[1] + BETTER
+        bars[name] = score_heads(weights, targets).argmax, best_offset(targets)[1] + BETTER
     return [[name for name, (share, bar) in bars.items() if share[h] >= bar] for h in range(weights.shape[1])]

@@ -1,6 +1,6 @@
 """How much each head matters, guessed from the slope of the loss.
 
-Taught in: chapter 10.
+Taught in: pruning_heads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ def head_importance(
     Raises: ValueError where the losses are not one for each example, or there is no batch.
     Source: Michel et al. 2019, section 4.1.
     Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
-    Taught in: chapter 10.
+    Taught in: pruning_heads.
     """
     layers, training = attention_layers(model), model.training
     totals, examples = dict.fromkeys(layers, 0.0), 0

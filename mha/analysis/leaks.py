@@ -161,7 +161,7 @@ def leaks(
     Raises: ValueError where the layer cannot be copied or called, the chunks do not add up to n, the output has no row
         for each input, the layer answers the same input differently, or some outputs are NaN and no other one leaks
         (then nothing can be said); TypeError where it returns no tensor, or the input is not floating point.
-    Taught in: chapter 03.
+    Taught in: masking.
     """
     x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) if x is None else x.detach()
     _check(x)

@@ -3,7 +3,7 @@
 Every function returns a boolean tensor, True at the right keys; a query may have none, one or several. Except for
 :func:`offset`, a right key never stands behind its query, so the rules suit a language model.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 
     With more ``keys`` than queries the last query stands at the last key.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     keys = n if keys is None else keys
     return torch.arange(n)[:, None] + (keys - n) + steps == torch.arange(keys)
 
 
 def first(n: int) -> Bool[Tensor, "i j"]:
-    """Look at the first word, from everywhere but itself. Taught in: chapter 09."""
+    """Look at the first word, from everywhere but itself. Taught in: reading_heads."""
     targets = torch.zeros(n, n, dtype=torch.bool)
     targets[1:, 0] = True
     return targets
@@ -35,7 +35,7 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
 
     Source: Olsson et al. 2022, section "Induction heads".
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     after = torch.zeros(*words.shape, words.shape[1], dtype=torch.bool)
     after[:, :, 1:] = words[:, :, None] == words[:, None, :-1]
@@ -43,7 +43,7 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 
 
 def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
-    """Look at earlier occurrences of the same word. Taught in: chapter 09."""
+    """Look at earlier occurrences of the same word. Taught in: reading_heads."""
     return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
 
 
@@ -51,7 +51,7 @@ def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "
     """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
 
     Source: Clark et al. 2019, section 3.2.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     is_mark = torch.isin(words, torch.tensor(list(marks)))
     return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
@@ -63,7 +63,7 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
     The first word has no choice and so no target.
 
     Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     frequency = counts[words]
     past = torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
@@ -78,7 +78,7 @@ def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: boo
     ``nested`` keeps only brackets with others inside. A bracket that closes nothing, or the wrong kind, has no target.
 
     Raises: ValueError where a word both opens and closes.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     return _brackets(words, pairs, nested)[0]
 
@@ -89,7 +89,7 @@ def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: b
     ``nested`` keeps only words for which others were opened and closed since, so that the last opener is the wrong one.
 
     Raises: ValueError where a word both opens and closes.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     return _brackets(words, pairs, nested)[1]
 

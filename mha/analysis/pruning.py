@@ -1,6 +1,6 @@
 """A model without some of its heads.
 
-Taught in: chapter 10.
+Taught in: pruning_heads.
 """
 
 import copy
@@ -14,11 +14,11 @@ from mha.layers.base import Heads, attention_layers
 from mha.layers.hooks import edit
 
 
-def strongest(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
+def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
     """Choose the ``count`` heads with the highest scores of the whole model, and ``at_least`` so many in each layer.
 
     Raises: ValueError where the model has fewer heads, or the layers need more.
-    Taught in: chapter 10.
+    Taught in: pruning_heads.
     """
     sizes = [len(score) for score in scores.values()]
     needed = sum(min(at_least, size) for size in sizes)
@@ -32,18 +32,18 @@ def strongest(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
     return {path: sorted(h for p, h in chosen if p == path) for path in scores}
 
 
-def pruned(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
+def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
     """Copy a model with only some heads: the others are cut out of its weights, which makes it smaller and faster.
 
     ``keep`` has the heads that stay, by the path of their layer; layers that it does not name keep all.
 
-    Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take`.
-    Taught in: chapter 10.
+    Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take_heads`.
+    Taught in: pruning_heads.
     """
     _known(model, keep)
     model = copy.deepcopy(model)
     for path, heads in keep.items():
-        smaller = model.get_submodule(path).take(heads)
+        smaller = model.get_submodule(path).take_heads(heads)
         if not path:
             return smaller
         model.set_submodule(path, smaller)
@@ -51,8 +51,8 @@ def pruned(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
 
 
 @contextmanager
-def only(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
-    """Silence all other heads for a while: what they read becomes zero, nothing is cut. Taught in: chapter 10."""
+def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
+    """Silence all other heads for a while: what they read becomes zero, nothing is cut. Taught in: pruning_heads."""
     layers = _known(model, keep)
     with ExitStack() as stack:
         for path, heads in keep.items():

@@ -1,6 +1,6 @@
 """How alike heads are: in where they look, and in what they read.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 import math
@@ -18,7 +18,7 @@ def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
     Source: Clark et al. 2019, section 6.
     Differs from the paper: the mean over queries instead of the sum, bits instead of nats.
     Differs from the released code: nothing is added to the weights before the logarithm.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     weights = weights.double()  # of nearly equal heads nothing but rounding is left otherwise
     own = -torch.special.xlogy(weights, weights).sum(-1)
@@ -37,7 +37,7 @@ def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
     that reads the same everywhere is like nothing, not even itself: 0.
 
     Source: Kornblith et al. 2019, section 3.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     x = heads.transpose(0, 1).flatten(1, 2).double()
     x = x - x.mean(1, keepdim=True)

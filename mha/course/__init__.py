@@ -1,4 +1,4 @@
-"""What only the book's pages use: exercises, questions, faults, chapter 21's comparison. Nothing above imports it."""
+"""What only the book's pages use: exercises, questions, faults, the comparison of all layers."""
 
 TOPICS = (  # the chapters in the order of the book, named as their notebooks are
     "why_attention",
@@ -8,7 +8,8 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "split_and_merge",
     "output_projection",
     "in_the_transformer",
-    "positions_and_norms",
+    "positions",
+    "depth_and_norms",
     "reading_heads",
     "pruning_heads",
     "counting_cost",

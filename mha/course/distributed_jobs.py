@@ -1,6 +1,6 @@
-"""Jobs for several processes: what chapter 13 lets them do. A new process imports them by name.
+"""Jobs for several processes: what the chapter across_machines lets them do. A new process imports them by name.
 
-Taught in: chapter 13.
+Taught in: across_machines.
 """
 
 import os
@@ -17,14 +17,14 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
-from mha.systems.tensor_parallel import count_all_reduces, load_whole, spread_heads
+from mha.systems.tensor_parallel import count_all_reduces, load_whole, shard_heads
 
 
 def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor]:
     """Make a layer of width 16 with four heads, and two inputs for it, in float64; the same in every process.
 
     Shapes: the inputs are (2, 5, 16) and (2, 3, 16).
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     layer = GroupedAttention(16, 4, kv_heads).float()  # drawn again, whatever the default type of numbers is
     torch.manual_seed(seed)
@@ -38,7 +38,7 @@ def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor
 def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
     """Go forward and backward once: the output, all gradients, and the sizes of the all-reduces each way took.
 
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     inputs = [x.clone().requires_grad_() for x in inputs]
     with count_all_reduces() as forward:
@@ -51,13 +51,13 @@ def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
 
 
 def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict[str, list]:
-    """Do :func:`one_step` with the heads spread over all processes. Taught in: chapter 13."""
+    """Do :func:`one_step` with the heads spread over all processes. Taught in: across_machines."""
     layer, x, memory = small_layer(kv_heads)
-    return one_step(spread_heads(layer), *((x, memory) if crossing else (x,)))
+    return one_step(shard_heads(layer), *((x, memory) if crossing else (x,)))
 
 
 def torch_step() -> dict[str, list]:
-    """Do :func:`one_step` with torch's plan for each projection, and nothing of ours. Taught in: chapter 13."""
+    """Do :func:`one_step` with torch's plan for each projection, and nothing of ours. Taught in: across_machines."""
     layer, x, _ = small_layer()
     processes = dist.get_world_size()
     columns = {name: ColwiseParallel() for name in ("W_q", "W_k", "W_v")}
@@ -70,28 +70,28 @@ def torch_step() -> dict[str, list]:
 def read_checkpoint(state: dict[str, np.ndarray], kv_heads: int, processes: int) -> list | None:
     """Load a whole layer into the first processes: the output, and how many weights this process holds.
 
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     group = dist.new_group(list(range(processes)))
     if dist.get_rank() >= processes:
         return None
     layer, x, _ = small_layer(kv_heads, seed=1)  # other weights: they are replaced
-    mine = spread_heads(layer, group)
+    mine = shard_heads(layer, group)
     load_whole(mine, {name: torch.from_numpy(values) for name, values in state.items()})
     return [mine(x).cpu().numpy(), mine.cost(1, 5).parameters]
 
 
 def refusal(kv_heads: int) -> str:
-    """Try to spread a layer, and say why that was refused. Taught in: chapter 13."""
+    """Try to spread a layer, and say why that was refused. Taught in: across_machines."""
     try:
-        spread_heads(small_layer(kv_heads)[0])
+        shard_heads(small_layer(kv_heads)[0])
     except ValueError as error:
         return str(error)
     return "not refused"
 
 
 def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
-    """Time the all-reduce of some numbers of 4 bytes: the shortest of ``rounds``. Taught in: chapter 13."""
+    """Time the all-reduce of some numbers of 4 bytes: the shortest of ``rounds``. Taught in: across_machines."""
     shortest, device = [], small_layer()[1].device
     for size in sizes:
         x, times = torch.zeros(size, device=device, dtype=torch.float32), []
@@ -106,9 +106,9 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
 
 
 def lose_one() -> None:
-    """Let the last process die while the others wait for its part. Taught in: chapter 13."""
+    """Let the last process die while the others wait for its part. Taught in: across_machines."""
     layer, x, _ = small_layer()
-    mine = spread_heads(layer)
+    mine = shard_heads(layer)
     mine(x)
     if dist.get_rank() == dist.get_world_size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -116,5 +116,5 @@ def lose_one() -> None:
 
 
 def in_turn(*calls: tuple) -> list:
-    """Do several jobs one after the other: each is a function and its inputs. Taught in: chapter 13."""
+    """Do several jobs one after the other: each is a function and its inputs. Taught in: across_machines."""
     return [work(*inputs) for work, *inputs in calls]

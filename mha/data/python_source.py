@@ -1,6 +1,6 @@
 """Functions of Python's standard library as numbers, with the true place where each name got its value.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 import ast
@@ -31,7 +31,7 @@ SCOPES += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 class Program(NamedTuple):
     """Words of a program, and ``names`` (n, n), True where a use of a name meets the latest place that set it.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     words: list[str]
@@ -46,7 +46,7 @@ def read_program(source: str) -> Program:
     that is not set before its use has no target.
 
     Raises: ValueError for a text that is no Python.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     try:
         tree = ast.parse(source)
@@ -107,7 +107,7 @@ class Code(NamedTuple):
     ``set_at`` (n,) is the place where the name got its value, −1 for words that are no such use. ``names`` says what
     the numbers mean.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     words: Tensor
@@ -119,7 +119,7 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     """Read all functions and methods of some modules of Python's standard library; comments are left out.
 
     Raises: ValueError for a module that is not written in Python.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     found = []
     for module in modules:
@@ -137,7 +137,7 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
 
     A rare name becomes one of 32 stand-ins, the same within a function; other rare words become "'…'" or "0…".
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     if like is None:
         common = Counter(word for program in programs for word in program.words).most_common(size)
@@ -158,7 +158,7 @@ def pieces(
 ) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:
     """Cut pieces at random places: words (b, n), and which word each use of a name goes back to (b, n, n).
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     start = torch.randint(len(code.words) - n, (count, 1), generator=generator)
     places = start + torch.arange(n)

@@ -1,6 +1,6 @@
 """Small tasks that need attention, made from rules, the same on every machine.
 
-Taught in: chapters 01, 02, 04 and 06.
+Taught in: why_attention, why_scale, why_many_heads, output_projection.
 """
 
 import torch
@@ -25,7 +25,7 @@ def encode(sentence: str) -> Int[Tensor, "1 n"]:
 
     Shapes: n words give (1, n).
     Raises: ValueError for a word that is not in ``WORDS``.
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
     unknown = [word for word in sentence.split() if word not in WORDS]
     if unknown:
@@ -41,7 +41,7 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
 
     Shapes: words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
     Raises: ValueError for a count below 1.
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
     if count < 1:
         raise ValueError(f"count = {count}: it must be at least 1")
@@ -63,7 +63,7 @@ def recall(
 
     Shapes: the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers (count,).
     Raises: ValueError for a count or a number of pairs below 1, or for more pairs than there are keys.
-    Taught in: chapter 02.
+    Taught in: why_scale.
     """
     if count < 1 or not 1 <= pairs <= keys:
         raise ValueError(f"count = {count}, pairs = {pairs}: at least 1 of each, and at most {keys} pairs (one a key)")
@@ -85,7 +85,7 @@ def two_lookups(
         color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers (count, 2).
         There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.
     Raises: ValueError for a count below 1 or for fewer than 2 kinds.
-    Taught in: chapter 04.
+    Taught in: why_many_heads.
     """
     if count < 1 or kinds < 2:
         raise ValueError(f"count = {count}, kinds = {kinds}: at least 1 stall and 2 kinds of color and taste")
@@ -112,7 +112,7 @@ def english(topics: int | None = None) -> str:
     They differ a little from one version of Python to the next. ``topics`` keeps only the first so many.
 
     Source: the module ``pydoc_data.topics`` of the standard library.
-    Taught in: chapter 06.
+    Taught in: output_projection.
     """
     from pydoc_data.topics import topics as texts
 

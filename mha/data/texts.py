@@ -1,6 +1,6 @@
 """Texts on which a small language model grows heads that can be read: random repeats, Python, brackets.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 import torch
@@ -22,7 +22,7 @@ def repeats(
 
     ``periods`` are the shortest and the longest. Every word of a period is drawn anew, so that some come twice in it.
 
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     drawn = torch.randint(words, (count, n), generator=generator)
     period = torch.randint(periods[0], periods[1] + 1, (count, 1), generator=generator)
@@ -32,7 +32,7 @@ def repeats(
 def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
     """Make a batch of one quarter Python and three quarters repeats, Python first.
 
-    Taught in: chapters 09 and 10.
+    Taught in: reading_heads, pruning_heads.
     """
     python = pieces(code, count // 4, n, generator=generator)[0]
     return torch.cat([python, repeats(count - count // 4, n, generator=generator)])
@@ -45,7 +45,7 @@ def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 
     close. Without filler half of the pairs would stand at the same few distances.
 
     Raises: ValueError where the filler leaves no room for brackets.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     if not 0 <= filler < 1:
         raise ValueError(f"filler = {filler}: it is a share, at least 0 and below 1")

@@ -4,7 +4,7 @@ The order never changes, and every variant of later chapters is an edit at a nam
 
     score → edit_scores → mask → normalize → edit_weights → read
 
-Taught in: chapters 02 to 05.
+Taught in: why_scale, masking, why_many_heads, split_and_merge.
 """
 
 import math
@@ -32,7 +32,7 @@ Edit = Callable[[Tensor], Tensor]
 class Edits:
     """What a layer changes at the three named places, each a function from (…, i, j) to (…, i, j), or None.
 
-    It is true where something is changed. Taught in: chapter 05.
+    It is true where something is changed. Taught in: split_and_merge.
     """
 
     scores: Edit | None = None
@@ -61,7 +61,7 @@ def split_heads(x: Float[Tensor, "b n m"], heads: int) -> Float[Tensor, "b h n d
 
     Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
     Raises: ValueError where ``heads`` does not divide the channels.
-    Taught in: chapter 05.
+    Taught in: split_and_merge.
     """
     if heads < 1 or x.shape[-1] % heads:
         raise ValueError(f"cannot cut {x.shape[-1]} channels into {heads} heads of equal width")
@@ -72,7 +72,7 @@ def merge_heads(heads: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n m"]:
     """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
 
     Shapes: (b, h, n, d) gives (b, n, h·d).
-    Taught in: chapter 05.
+    Taught in: split_and_merge.
     """
     return heads.transpose(1, 2).flatten(2)
 
@@ -96,7 +96,7 @@ def attention_weights(
         ``scale`` is 1/√d unless it is given. Each edit takes and returns a tensor of shape (…, i, j).
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     Source: Vaswani et al. 2017, section 3.2.1.
-    Taught in: chapters 02 and 03.
+    Taught in: why_scale, masking.
     """
     _check(q, k, k)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -136,7 +136,7 @@ def attend(
         returns (…, i, c). ``dropout`` is the share of weights dropped; a layer passes 0 outside training.
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
     Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
-    Taught in: chapters 02, 03 and 05.
+    Taught in: why_scale, masking, split_and_merge.
     """
     _check(q, k, v)
     dropout = share(dropout)

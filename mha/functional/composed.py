@@ -27,7 +27,7 @@ def attend_in_chunks(
     It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 128, not with i · j.
 
     Shapes: ``before`` and ``after`` are matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
-    Taught in: chapter 17.
+    Taught in: compose.
     """
     b, h, i, j = *q.shape[:3], k.shape[2]
     read, q = q.new_empty(b, i, h, v.shape[-1]), q / math.sqrt(q.shape[-1])

@@ -2,7 +2,7 @@
 
     matrix h ≈ Σ_r mixing[h, r] · left[:, r] right[:, r]ᵀ
 
-Taught in: chapter 14.
+Taught in: collaborate.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Shared(NamedTuple):
     """The shared vectors of :func:`fit_shared`, and how each matrix mixes them.
 
     Shapes: left (m, r), mixing (h, r), right (k, r).
-    Taught in: chapter 14.
+    Taught in: collaborate.
     """
 
     left: Tensor
@@ -38,7 +38,7 @@ def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     """Cut each matrix into singular pairs and keep the ``rank`` largest of all: each belongs to one matrix only.
 
     Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
-    Taught in: chapter 14.
+    Taught in: collaborate.
     """
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
     if not 1 <= rank <= sizes.numel():
@@ -63,7 +63,7 @@ def fit_shared(
         length 1.
     Raises: ValueError for a rank or a number of rounds that is out of range.
     Source: Carroll and Chang 1970; Harshman 1970 (canonical polyadic decomposition).
-    Taught in: chapter 14.
+    Taught in: collaborate.
     """
     if rounds < 0:
         raise ValueError(f"rounds = {rounds}: it must be at least 0")

@@ -27,7 +27,7 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
     Differs from the released code: for α = 1 it gives softmax, where the code gives equal weights; a row of −inf gives
         zeros, where the code gives NaN; half precision is computed in float32.
-    Taught in: chapter 18.
+    Taught in: sparsify.
     """
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     alpha = check_alpha(alpha, scores.shape[-3]).to(exact)[:, None, None]

@@ -4,7 +4,7 @@ A mask has shape (i, j), one row for each query and one column for each key, or 
 may be 1. Everything else is refused with the way to convert it. The converters below come from the conventions of
 other libraries.
 
-Taught in: chapter 03.
+Taught in: masking.
 """
 
 import torch
@@ -20,7 +20,7 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
 
     Shapes: (i, j); ``j`` is ``i`` unless it is given.
     Raises: ValueError where a length is below 1.
-    Taught in: chapter 03.
+    Taught in: masking.
     """
     j = i if j is None else j
     _check_lengths(queries=i, keys=j)
@@ -32,7 +32,7 @@ def sliding_window(i: int, window: int, j: int | None = None, *, device=None) ->
 
     Shapes: (i, j), aligned to the last key like :func:`causal_mask`.
     Raises: ValueError where a length or the window is below 1.
-    Taught in: chapter 03.
+    Taught in: masking.
     """
     _check_lengths(window=window)
     mask = causal_mask(i, j, device=device)
@@ -47,7 +47,7 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
 
     Shapes: lengths (b,), in positions; returns (b, 1, 1, n), where ``n`` is the longest length unless it is given.
     Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
-    Taught in: chapter 03.
+    Taught in: masking.
     """
     lengths = torch.as_tensor(lengths)
     if lengths.ndim != 1 or len(lengths) == 0 or lengths.is_floating_point() or lengths.dtype == torch.bool:

@@ -1,6 +1,6 @@
 """Attention without ever storing all weights: keys come in tiles, and a running softmax corrects what was read.
 
-Taught in: chapter 11.
+Taught in: counting_cost.
 """
 
 import math
@@ -31,7 +31,7 @@ def tiled_attention(
     Raises: ValueError for a tile below 1, and what :func:`mha.attend` refuses.
     Source: Milakov and Gimelshein 2018 for the running softmax; Dao et al. 2022, algorithm 1, for the tiles.
     Differs from the released code: queries are not cut into tiles, and the backward pass is torch's own, which stores.
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
     _check(q, k, v)
     if tile < 1:

@@ -3,7 +3,7 @@
 Everything that does not fit is refused by name; nothing is ignored. ``transformers`` is imported only where it is
 needed.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from mha.interop.hugging_face import from_pretrained, from_transformers, to_transformers

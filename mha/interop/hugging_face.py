@@ -3,7 +3,7 @@
 BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with dropout. That part is what
 :class:`Residual` does here, and it does not move.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 import os
@@ -27,7 +27,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     with ``is_causal=True``. ``into`` fills a layer that exists instead of making one.
 
     Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     plan = transformers_plan(module)
     layer = build(plan) if into is None else read(plan, into)
@@ -38,7 +38,7 @@ def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     """Copy our layer's weights into a module of ``transformers``, made with a configuration that fits.
 
     Raises: ValueError that names every size and option that differs; then nothing was copied.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     write(layer, transformers_plan(module))
     return module
@@ -134,7 +134,7 @@ def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
 
     Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over
         the network; ValueError where it has no such layer, or attention that is not known here.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     try:
         auto = import_module("transformers").AutoModel

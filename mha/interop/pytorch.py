@@ -1,6 +1,6 @@
 """Weights to and from ``nn.MultiheadAttention``.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from torch import nn
@@ -26,7 +26,7 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
     Shapes: the layer is called with (b, n, d_model).
     Raises: ValueError where an option has no counterpart (``add_bias_kv``, ``add_zero_attn``), for a module that is
         not batch first, and where ``into`` has other sizes.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     plan = torch_plan(module)
     layer = build(plan) if into is None else read(plan, into)
@@ -38,7 +38,7 @@ def to_torch(layer: Heads) -> nn.MultiheadAttention:
 
     Raises: ValueError where ours has what torch's has not: positions, shared heads, heads of another width than
         d_model / heads, biases in some of the projections only.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     s = sizes_of(layer)
     reasons = {

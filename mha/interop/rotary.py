@@ -1,6 +1,6 @@
 """Two ways of pairing channels for rotary positions, and how weights move between them.
 
-Taught in: chapter 08.
+Taught in: positions.
 """
 
 import torch
@@ -18,7 +18,7 @@ def relayout(layer: nn.Module, layout: str) -> nn.Module:
     long as queries and keys agree. The layer is changed in place and returned.
 
     Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
-    Taught in: chapter 08.
+    Taught in: positions.
     """
     if not isinstance(layer.positions, RotaryPositions) or layout not in LAYOUTS:
         raise ValueError(f"positions are {layer.positions}, layout is {layout!r}: need RotaryPositions, {LAYOUTS}")
@@ -35,7 +35,7 @@ def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float
 
     Shapes: (heads · d_head, …) gives the same shape.
     Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
-    Taught in: chapter 08.
+    Taught in: positions.
     """
     if layout not in LAYOUTS or d_head % 2 or len(rows) % d_head:
         raise ValueError(f"{len(rows)} rows, d_head = {d_head}, layout = {layout!r}: need whole heads of even width")

@@ -1,6 +1,6 @@
 """The other layout: sequence first, batch second, and heads before channels in every step.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from jaxtyping import Bool, Float
@@ -16,7 +16,7 @@ class SeqFirst(nn.Module):
     Shapes: query (i, b, d_model), key (j, b, kdim), value (j, b, vdim), mask (i, j, b) where i and b may be 1,
         True = may look; returns (i, b, d_model).
     Raises: ValueError or TypeError for inputs and masks that do not fit.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(self, layer: Heads) -> None:

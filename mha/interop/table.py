@@ -1,6 +1,6 @@
 """The table of what converts: library, class, options, and the largest error, measured when it is made.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 import copy
@@ -199,7 +199,7 @@ class Row:
     ``error`` is the largest difference of the two outputs, divided by the largest output, in float64, over both
     directions: their weights in our layer, and our weights in their module.
 
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     library: str
@@ -219,7 +219,7 @@ def interop_table() -> list[Row]:
 
     The modules have random weights, so no network is needed. Without ``transformers`` the table holds torch only.
 
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)

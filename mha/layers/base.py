@@ -3,7 +3,7 @@
 Every layer is called ``layer(query, key=None, value=None, mask=None, *, is_causal=False)``. ``layer(x)`` is
 self-attention, ``layer(x, memory)`` is cross-attention.
 
-Taught in: chapters 01 and 04 to 06.
+Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 """
 
 import copy
@@ -21,7 +21,7 @@ from mha.layers.hooks import Tap, tapped
 
 
 @torch.no_grad()
-def take_heads(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
+def _with_only(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
     """Copy a layer with only some of its heads: fewer rows of ``W_q W_k W_v``, fewer columns of ``W_o``."""
     chosen = check_choice(layer, heads)
     group = layer.heads // layer.kv_heads
@@ -33,7 +33,7 @@ def take_heads(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
         setattr(new, name, cut_linear(getattr(layer, name), channels_of(layer, kept), 0))
     new.W_o = cut_linear(layer.W_o, channels_of(layer, chosen), 1)
     if layer.positions is not None:
-        new.positions = layer.positions.take(chosen, layer.heads)
+        new.positions = layer.positions.take_heads(chosen, layer.heads)
     return new
 
 
@@ -166,11 +166,11 @@ class Heads(nn.Module):
 
     Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
     Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
-    Taught in: chapter 05.
+    Taught in: split_and_merge.
     """
 
     heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
-    is_plain = False  # whether it is attention as in chapter 05, of which variants can be made
+    is_plain = False  # whether it is attention as the paper has it, of which variants can be made
 
     def __init__(
         self,
@@ -290,7 +290,10 @@ class Heads(nn.Module):
         return self.W_o(merge_heads(heads))
 
     def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
-        """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``. Taught in: chapter 06."""
+        """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``.
+
+        Taught in: output_projection.
+        """
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
 
@@ -319,15 +322,15 @@ class Heads(nn.Module):
         }
         return keywords | ({"positions": self.positions} if positions else {})
 
-    def take(self, heads: Iterable[int]) -> "Heads":
+    def take_heads(self, heads: Iterable[int]) -> "Heads":
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
 
-        Heads that share keys go together. A layer whose heads need each other refuses. Taught in: chapter 10.
+        Heads that share keys go together. A layer whose heads need each other refuses. Taught in: pruning_heads.
         """
-        return take_heads(self, heads)
+        return _with_only(self, heads)
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
-        """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: chapter 11.
+        """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: counting_cost.
 
         Behind a cache only ``fresh`` keys are projected; ``stored`` counts the explicit formula, which writes all
         weights down, instead of the fused kernel.
@@ -338,12 +341,12 @@ class Heads(nn.Module):
         return count_attention(self, b, i, j, fresh, stored=stored, **sharing)
 
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
-        """Make an empty cache for this layer. Taught in: chapter 12."""
+        """Make an empty cache for this layer. Taught in: cache_and_sharing."""
         return KeyValueCache(capacity, filling)
 
 
 def attention_layers(model: nn.Module) -> dict[str, Heads]:
-    """List the layers of a model that have heads, by their path. Taught in: chapter 10."""
+    """List the layers of a model that have heads, by their path. Taught in: pruning_heads."""
     layers = {path: module for path, module in model.named_modules() if isinstance(module, Heads)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no layer with heads")

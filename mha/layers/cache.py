@@ -1,6 +1,6 @@
 """Keys and values of the past, kept so that they are not computed again for every new word.
 
-Taught in: chapters 03 and 12.
+Taught in: masking, cache_and_sharing.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class MemoryCache:
     call only.
 
     Raises: ValueError where another memory is handed in later, or where gradients are asked for.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     length = 0  # the queries of cross-attention do not continue the keys
@@ -58,7 +58,7 @@ class KeyValueCache:
     Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
     Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
         sequence, or where gradients are asked for.
-    Taught in: chapters 03 and 12.
+    Taught in: masking, cache_and_sharing.
     """
 
     def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
@@ -121,7 +121,7 @@ class KeyValueCache:
 
 @dataclass
 class DecoderCache:
-    """The two caches of one decoder layer: its own words so far, and the memory. Taught in: chapter 07."""
+    """The two caches of one decoder layer: its own words so far, and the memory. Taught in: in_the_transformer."""
 
     own: KeyValueCache
     memory: MemoryCache
@@ -130,7 +130,7 @@ class DecoderCache:
 
 
 class ModelCache(list):
-    """The caches of a whole stack of layers, first layer first. Taught in: chapter 07."""
+    """The caches of a whole stack of layers, first layer first. Taught in: in_the_transformer."""
 
     length = property(lambda self: self[0].length, doc="How many words were fed so far.")
 

@@ -1,6 +1,6 @@
 """Heads that compare in one shared space: each of them only weighs its channels in its own way.
 
-Taught in: chapter 14.
+Taught in: collaborate.
 """
 
 import copy
@@ -40,7 +40,7 @@ class CollaborativeAttention(Heads):
     Differs from the paper: "share" begins with variance d / d_shared, so that scores begin as large as plain ones.
     Differs from the released code: scores are divided by √d of the plain heads, whatever ``d_shared``; the package for
         language models divides by √(d_shared / heads), so that compressing a layer changes its temperature.
-    Taught in: chapter 14.
+    Taught in: collaborate.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class CollaborativeAttention(Heads):
         return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, edits=edits)
 
     @torch.no_grad()
-    def take(self, heads: Iterable[int]) -> "CollaborativeAttention":
+    def take_heads(self, heads: Iterable[int]) -> "CollaborativeAttention":
         """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""
         chosen = sorted(set(heads))
         if not chosen or not set(chosen) <= set(range(self.heads)):
@@ -187,7 +187,7 @@ def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) 
     Raises: ValueError where ``d_shared`` is below 1 or above heads · d, and where the layer is not a plain one.
     Source: Cordonnier et al. 2020, section 4.
     Differs from the released code: it starts from singular vectors, not from random ones, and ``scale`` stays.
-    Taught in: chapter 14.
+    Taught in: collaborate.
     """
     new = CollaborativeAttention.from_plain(layer)
     if not 1 <= d_shared <= new.d_shared:
@@ -204,7 +204,7 @@ def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) 
 
 
 def products(layer: MultiHeadAttention) -> Float[Tensor, "h m k"]:
-    """Multiply the projections of each head: what it compares, W_qᵀ W_k. Taught in: chapter 14."""
+    """Multiply the projections of each head: what it compares, W_qᵀ W_k. Taught in: collaborate."""
     q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))
     return q.mT @ k
 

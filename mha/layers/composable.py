@@ -1,6 +1,6 @@
 """Heads that are recombined anew for every query and every key.
 
-Taught in: chapter 17.
+Taught in: compose.
 """
 
 import math
@@ -27,7 +27,7 @@ class ComposedCache(KeyValueCache):
     Shapes: pieces (b, 2·r + 1, h, n) at both places, stored with the positions last.
     Raises: ValueError as KeyValueCache, and where the pieces do not continue those in the cache.
     Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
-    Taught in: chapter 17.
+    Taught in: compose.
     """
 
     def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
@@ -112,7 +112,7 @@ class HeadWeights(nn.Module):
     Costs: 2·r·h · (width + 2·r·h) + width · h weights, where r is the rank.
     Shapes: words (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
     Source: Xiao et al. 2024, section 2.2; the sizes and the first numbers are those of its released code.
-    Taught in: chapter 17.
+    Taught in: compose.
     """
 
     def __init__(self, width: int, heads: int, rank: int) -> None:
@@ -136,7 +136,7 @@ class Composition(nn.Module):
 
     Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
     Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
-    Taught in: chapter 17.
+    Taught in: compose.
     """
 
     def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
@@ -183,7 +183,7 @@ class ComposableAttention(Heads):
     Differs from the paper: the base is a full matrix that begins as the identity.
     Differs from the released code: one base in all paths; there training adds it to 2·I, a prompt takes it alone, and
         single steps add it to I. The published models switch it off.
-    Taught in: chapter 17.
+    Taught in: compose.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class ComposableAttention(Heads):
         gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         return changed or gradients or (self.training and self.dropout > 0)
 
-    def take(self, heads: Iterable[int]) -> "ComposableAttention":
+    def take_heads(self, heads: Iterable[int]) -> "ComposableAttention":
         """Refuse: each head uses the scores and weights of all others."""
         raise ValueError(
             f"heads {list(heads)} of ComposableAttention cannot be taken out: each head mixes in the scores and "

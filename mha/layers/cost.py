@@ -7,7 +7,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Part:
-    """One step of a call: its operations, and the bytes it must read or write. Taught in: chapter 11."""
+    """One step of a call: its operations, and the bytes it must read or write. Taught in: counting_cost."""
 
     flops: int
     moved: int
@@ -33,7 +33,7 @@ class Cost:
 
     Differs from the released code: torch's counter of operations knows nothing of the fused kernel on a CPU; watch the
     layer, and it counts the same as this.
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
 
     parameters: int

@@ -1,6 +1,6 @@
 """Attention to what *all* layers made of the earlier words, never to the present one.
 
-Taught in: chapter 20.
+Taught in: feed_back.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ class FeedbackMemory(MemoryCache):
 
     Shapes: keys and values (b, h, t, d), where t grows by one a step.
     Raises: ValueError for a mask that has no column for each step.
-    Taught in: chapter 20.
+    Taught in: feed_back.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class FeedbackAttention(Heads):
     Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
     Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
         and keys have no bias, as here unless ``bias`` is given.
-    Taught in: chapter 20.
+    Taught in: feed_back.
     """
 
     heads_apart = True
@@ -144,10 +144,10 @@ class FeedbackAttention(Heads):
         near, alone = (table[:, : k.shape[2]].flip(1) for table in (self.key_table, self.score_table))
         return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
 
-    def take(self, heads: Iterable[int]) -> "FeedbackAttention":
-        """Make a smaller layer of some heads; each keeps its tables. Taught in: chapter 10."""
+    def take_heads(self, heads: Iterable[int]) -> "FeedbackAttention":
+        """Make a smaller layer of some heads; each keeps its tables. Taught in: pruning_heads."""
         chosen = list(heads)
-        smaller = super().take(chosen)
+        smaller = super().take_heads(chosen)
         for name in ("query_bias", "key_table", "score_table"):
             setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
         return smaller

@@ -1,6 +1,6 @@
 """Several query heads read from the same keys and values, so that a cache has less to store.
 
-Taught in: chapter 12.
+Taught in: cache_and_sharing.
 """
 
 import copy
@@ -24,7 +24,7 @@ class Aligned:
     ``before`` and ``after`` give the mean cosine of the keys and of the values of two heads that will share; before,
     the groups are the neighbors of the old layer.
 
-    Taught in: chapter 12.
+    Taught in: cache_and_sharing.
     """
 
     layer: Heads
@@ -47,7 +47,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
     Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
         from several random starts; the later gradual change with gates is left out.
-    Taught in: chapter 12.
+    Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
     k, v = (split_heads(linear(x), layer.heads).transpose(0, 1).flatten(1, 2) for linear in (layer.W_k, layer.W_v))
@@ -77,7 +77,7 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
     columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ turn_v
     layer.W_o.weight.copy_(columns[order].transpose(0, 1).flatten(1))
     if layer.positions is not None:
-        layer.positions = layer.positions.take(order, layer.heads)
+        layer.positions = layer.positions.take_heads(order, layer.heads)
 
 
 def _check(layer: Heads, kv_heads: int) -> None:
@@ -106,7 +106,7 @@ class GroupedAttention(Heads):
     Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
     Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
-    Taught in: chapters 07 and 12.
+    Taught in: in_the_transformer, cache_and_sharing.
     """
 
     heads_apart = True

@@ -1,6 +1,6 @@
 """Look inside a layer, or change what passes there, without touching the layer.
 
-Taught in: chapters 05, 06 and 09.
+Taught in: split_and_merge, output_projection, reading_heads.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
 
     Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
     Raises: ValueError where the model has no such place.
-    Taught in: chapters 05 and 09.
+    Taught in: split_and_merge, reading_heads.
     """
     seen, order = Seen(), _taps(model, places or PLACES)
 
@@ -78,7 +78,7 @@ def edit(model: nn.Module, **edits: Callable[[Tensor], Tensor]) -> Iterator[None
 
     Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
     Raises: ValueError where the model has no such place.
-    Taught in: chapters 06, 09 and 10.
+    Taught in: output_projection, reading_heads, pruning_heads.
     """
     with ExitStack() as stack:
         for place, function in edits.items():

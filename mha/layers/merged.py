@@ -1,6 +1,6 @@
 """Cross-attention that also carries an average of the decoder's own words, so that self-attention can go.
 
-Taught in: chapter 19.
+Taught in: merge_and_deepen.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ class MergedCache(MemoryCache):
     Hand it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
 
     Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
-    Taught in: chapter 19.
+    Taught in: merge_and_deepen.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class MergedAttention(Heads):
     Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
     Source: Zhang et al. 2019, the merged attention sublayer.
     Differs from the released code: words that ``own_mask`` hides do not count in the length of the average.
-    Taught in: chapter 19.
+    Taught in: merge_and_deepen.
     """
 
     heads_apart = True

@@ -1,6 +1,6 @@
-"""The plain layers: many heads, and the one head of chapter 01.
+"""The plain layers: many heads, and one head alone.
 
-Taught in: chapters 01 and 04 to 06.
+Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 """
 
 from jaxtyping import Bool, Float
@@ -21,7 +21,7 @@ class MultiHeadAttention(Heads):
         look; returns (b, i, d_model).
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
     Source: Vaswani et al. 2017, section 3.2.2.
-    Taught in: chapters 04 to 06; ``positions`` in chapter 08.
+    Taught in: why_many_heads, split_and_merge, output_projection, positions.
     """
 
     heads_apart = True
@@ -50,7 +50,7 @@ class SelfAttention(nn.Module):
         returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     Source: Vaswani et al. 2017, section 3.2.1.
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
 
     def __init__(self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False) -> None:
@@ -82,12 +82,12 @@ class SelfAttention(nn.Module):
         return self.at_heads(read)[:, 0]
 
     def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does. Taught in: chapter 11."""
+        """Count one call on paper, as :meth:`Heads.cost` does. Taught in: counting_cost."""
         fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
         return count_attention(self, b, i, j, None, stored=stored or not fused)
 
     def new_cache(self, capacity: int = 1024) -> KeyValueCache:
-        """Refuse: this layer is the formula of chapter 01 and keeps nothing between calls."""
+        """Refuse: this layer is the plain formula and keeps nothing between calls."""
         raise ValueError(
             "SelfAttention keeps no keys and values: take MultiHeadAttention(d_model, heads=1), which does"
         )

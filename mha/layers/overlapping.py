@@ -1,6 +1,6 @@
 """Heads that overlap: each also reads a few channels of the heads next to it.
 
-Taught in: chapter 15.
+Taught in: overlap.
 """
 
 import copy
@@ -33,7 +33,7 @@ class OverlappingAttention(Heads):
     Source: Zhang et al. 2024, section 3.
     Differs from the released code: an overlap beyond the neighbors is refused, and a single head keeps its ``W_o``.
         As there, scores are divided by √d of the head's own channels, not of the wider head.
-    Taught in: chapter 15.
+    Taught in: overlap.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OverlappingAttention(Heads):
         q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return widen(q, self.overlap), widen(k, self.overlap), widen(v, self.overlap)
 
-    def take(self, heads: Iterable[int]) -> "OverlappingAttention":
+    def take_heads(self, heads: Iterable[int]) -> "OverlappingAttention":
         """Refuse: a head without its neighbors is another head."""
         raise ValueError(
             f"the heads of OverlappingAttention read {self.overlap} channels of their neighbors: none can be taken out"
@@ -118,7 +118,7 @@ class OverlappingAttention(Heads):
 
 
 def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]:
-    """Give each head ``overlap`` channels of both neighbors, zeros at the ends. Taught in: chapter 15."""
+    """Give each head ``overlap`` channels of both neighbors, zeros at the ends. Taught in: overlap."""
     if overlap == 0:
         return x
     padded = F.pad(merge_heads(x), (overlap, overlap))
@@ -130,7 +130,7 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
 
     Raises: ValueError where a number is out of range.
     Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
-    Taught in: chapter 15.
+    Taught in: overlap.
     """
     if layers < 1 or first < 0 or every < 1:
         raise ValueError(f"layers = {layers}, first = {first}, every = {every}: at least 1, 0 and 1")
@@ -142,7 +142,7 @@ def overlap_heads(model: nn.Module, overlaps: Sequence[int]) -> nn.Module:
     """Copy a model and let the heads of its layers overlap, layer by layer, as :meth:`OverlappingAttention.from_plain`.
 
     Raises: ValueError where there is not one overlap for each layer that attends.
-    Taught in: chapter 15.
+    Taught in: overlap.
     """
     layers = attention_layers(model := copy.deepcopy(model))
     if len(overlaps) != len(layers):

@@ -1,6 +1,6 @@
 """Positions that act inside a layer: they compare where the query stands with where the key stands.
 
-Taught in: chapter 08.
+Taught in: positions.
 """
 
 import torch
@@ -13,7 +13,7 @@ def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
 
     Shapes: (n, n); concatenate it to the words.
     Raises: ValueError where n is below 1.
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
     _check(n, 1)
     return torch.eye(n)
@@ -25,7 +25,7 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
     Raises: ValueError where n is below 1, or d_model is not a positive even number.
     Source: Vaswani et al. 2017, section 3.5.
-    Taught in: chapters 01 and 08.
+    Taught in: why_attention, positions.
     """
     _check(n, d_model)
     if d_model % 2:
@@ -41,7 +41,7 @@ class SinusoidalPositions(nn.Module):
     Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
     Raises: ValueError where d_model is odd.
     Source: Vaswani et al. 2017, section 3.5.
-    Taught in: chapters 07 and 08.
+    Taught in: in_the_transformer, positions.
     """
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
@@ -57,7 +57,7 @@ class LearnedPositions(nn.Module):
     Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
         words of another width.
     Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
-    Taught in: chapters 01 and 08.
+    Taught in: why_attention, positions.
     """
 
     def __init__(self, longest: int, d_model: int) -> None:
@@ -91,7 +91,7 @@ class RelativePositions(nn.Module):
     A layer calls :meth:`turn` on its queries and on its keys, after they are cut into heads and before a cache
     stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
 
-    Taught in: chapter 08.
+    Taught in: positions.
     """
 
     bias = None
@@ -100,7 +100,7 @@ class RelativePositions(nn.Module):
         """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``."""
         return x
 
-    def take(self, chosen: list[int], heads: int) -> "RelativePositions":
+    def take_heads(self, chosen: list[int], heads: int) -> "RelativePositions":
         """Return the positions of the ``chosen`` ones of so many heads: the same, unless each head has its own."""
         return self
 
@@ -119,7 +119,7 @@ class RotaryPositions(RelativePositions):
     Source: Su et al. 2021, section 3.2.
     Differs from the released code: angles are computed in float64; Llama's code computes them in float32, which
         ``precision=torch.float32`` repeats.
-    Taught in: chapter 08.
+    Taught in: positions.
     """
 
     def __init__(self, base: float = 10000.0, layout: str = "half", *, precision: torch.dtype = torch.float64) -> None:
@@ -161,7 +161,7 @@ class LinearBias(RelativePositions):
     Source: Press et al. 2022, section 3.
     Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.
         Without a causal mask the distance counts in both directions.
-    Taught in: chapter 08.
+    Taught in: positions.
     """
 
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
@@ -169,7 +169,7 @@ class LinearBias(RelativePositions):
         super().__init__()
         self.steep = steep
 
-    def take(self, chosen: list[int], heads: int) -> "LinearBias":
+    def take_heads(self, chosen: list[int], heads: int) -> "LinearBias":
         """Let each chosen head keep its slope."""
         return LinearBias((slopes(heads) if self.steep is None else self.steep)[chosen])
 
@@ -187,7 +187,7 @@ def slopes(heads: int) -> Float[Tensor, "h"]:
 
     Shapes: (heads,).
     Raises: ValueError for fewer than one head.
-    Taught in: chapter 08.
+    Taught in: positions.
     """
     if heads < 1:
         raise ValueError(f"heads = {heads}: it must be at least 1")

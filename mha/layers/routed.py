@@ -1,6 +1,6 @@
 """Each query chooses some of the heads, and only those work for it.
 
-Taught in: chapter 16.
+Taught in: route.
 """
 
 from collections.abc import Iterable
@@ -83,7 +83,7 @@ class RoutedAttention(Heads):
         as MultiHeadAttention.
     Source: Jin et al. 2024, section 3.2; section 3.3 for "norms".
     Differs from the released code: that computes all heads and multiplies those not chosen by 0.
-    Taught in: chapter 16.
+    Taught in: route.
     """
 
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
@@ -182,7 +182,7 @@ class RoutedAttention(Heads):
             cost = leave_out(cost, self.shared, self.chosen, self.heads, self.W_q, b * i)
         return cost + count_router(self.router, b * i)
 
-    def take(self, heads: Iterable[int]) -> Heads:
+    def take_heads(self, heads: Iterable[int]) -> Heads:
         """Refuse: the router weighs the heads against each other."""
         raise ValueError(
             f"heads {list(heads)} cannot be taken out of RoutedAttention: its router weighs all heads against each "

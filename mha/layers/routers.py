@@ -1,6 +1,6 @@
 """A router of heads: for every query it says which heads work for it, and how much each one counts.
 
-Taught in: chapter 16.
+Taught in: route.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     """Mark the ``count`` heads with the highest scores, for each query; among equal scores anything may be marked.
 
     Raises: ValueError where there are fewer heads than are to be chosen.
-    Taught in: chapter 16.
+    Taught in: route.
     """
     if not 0 < count <= scores.shape[1]:
         raise ValueError(f"cannot choose {count} of {scores.shape[1]} heads: give 1 to {scores.shape[1]}")
@@ -36,7 +36,7 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
     Raises: ValueError where the two do not belong together.
     Source: Jin et al. 2024, equations 7 and 8, with β = 0.01.
     Differs from the released code: it is E times as large there, in training mode only, and the mean over layers.
-    Taught in: chapter 16.
+    Taught in: route.
     """
     b, r, i = probabilities.shape
     if gates.shape[0] != b or gates.shape[1] < r or gates.shape[2] != i:
@@ -62,7 +62,7 @@ class HeadRouter(nn.Module):
         are divided by their sum and multiplied by their number, those of the shared heads by theirs, the first stage
         by 2. With ``chosen`` = 1 the division leaves nothing of ``W_r`` in the gate.
     Differs from the released code: a single shared head is no case of its own.
-    Taught in: chapter 16.
+    Taught in: route.
     """
 
     def __init__(self, d_model: int, shared: int, routed: int, chosen: int, *, released: bool = True) -> None:
@@ -111,7 +111,7 @@ class NormRouter(nn.Module):
     Differs from the paper: heads that do not work pass no slope to their probability, because nothing was read.
     Differs from the released code: the lengths' spread, by which they are divided, passes no slope, so that queries
         of equal length, such as zeros, do no harm; a single routed head is allowed.
-    Taught in: chapter 16.
+    Taught in: route.
     """
 
     def __init__(self, shared: int, routed: int, chosen: int) -> None:

@@ -1,6 +1,6 @@
 """Attention weights that can be exactly zero, as sparse as each head learns to be.
 
-Taught in: chapter 18.
+Taught in: sparsify.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class SparseAttention(Heads):
     Source: Correia et al. 2019, section 3.
     Differs from the released code: α starts at 1.5 in each head, there at random; near 1 the layer takes softmax,
         where the code does not let α fall below 1.01.
-    Taught in: chapter 18.
+    Taught in: sparsify.
     """
 
     heads_apart = True
@@ -94,10 +94,10 @@ class SparseAttention(Heads):
         alpha = self.alpha
         return NOTHING if bool((alpha - 1 < NEAREST).all()) else Edits(normalize=lambda scores: entmax(scores, alpha))
 
-    def take(self, heads: Iterable[int]) -> "SparseAttention":
-        """Make a smaller layer of some heads; each keeps its α. Taught in: chapter 10."""
+    def take_heads(self, heads: Iterable[int]) -> "SparseAttention":
+        """Make a smaller layer of some heads; each keeps its α. Taught in: pruning_heads."""
         chosen = list(heads)
-        smaller = super().take(chosen)
+        smaller = super().take_heads(chosen)
         for name in ("raw_alpha", "fixed_alpha"):
             if getattr(self, name) is not None:
                 getattr(smaller, name).data = getattr(self, name).detach()[sorted(chosen)].clone()

@@ -1,6 +1,6 @@
 """Heads that talk: each compares with a mixture of all heads' scores, and reads with a mixture of all heads' weights.
 
-Taught in: chapter 17.
+Taught in: compose.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class TalkingAttention(Heads):
         ``W_o`` all count heads; rows and columns of zeros in the mixing matrices give the paper's three numbers.
     Differs from the released code: both matrices begin as the identity, and nothing is added to what they make; one
         popular library adds the unmixed scores to the mixed ones, so that its scores begin twice as large.
-    Taught in: chapter 17.
+    Taught in: compose.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TalkingAttention(Heads):
         talk = Edits(scores=lambda s: mix(s, self.mix_scores), weights=lambda w: mix(w, self.mix_weights))
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=talk))
 
-    def take(self, heads: Iterable[int]) -> "TalkingAttention":
+    def take_heads(self, heads: Iterable[int]) -> "TalkingAttention":
         """Refuse: each head uses the scores and weights of all others."""
         raise ValueError(
             f"heads {list(heads)} of TalkingAttention cannot be taken out: each head mixes in the scores and weights "
@@ -94,6 +94,6 @@ class TalkingAttention(Heads):
 def mix(x: Float[Tensor, "b g i j"], mixing: Float[Tensor, "g h"]) -> Float[Tensor, "b h i j"]:
     """Make each head of the result a weighted sum of all heads: Σ_g x_g · mixing[g, h], at every query and key.
 
-    Taught in: chapter 17.
+    Taught in: compose.
     """
     return torch.einsum("bgij,gh->bhij", x, mixing)

@@ -5,7 +5,7 @@ from mha.models.encoder_decoder import EncoderDecoder
 from mha.models.feedback_transformer import FeedbackCache, FeedbackLayer, FeedbackStack
 from mha.models.generation import evaluating, greedy, sampling, unroll
 from mha.models.language_model import LanguageModel
-from mha.models.merged_decoder import MergedDecoderLayer, shrink_starts
+from mha.models.merged_decoder import MergedDecoderLayer, depth_scaled_init
 from mha.models.training import Muon, MuonAndAdamW, round_weights, smooth, train
 from mha.models.transformer import DecoderLayer, EncoderLayer
 
@@ -23,11 +23,11 @@ __all__ = [
     "MuonAndAdamW",
     "Residual",
     "Stack",
+    "depth_scaled_init",
     "evaluating",
     "greedy",
     "round_weights",
     "sampling",
-    "shrink_starts",
     "smooth",
     "train",
     "unroll",

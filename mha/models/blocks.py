@@ -1,6 +1,6 @@
 """What stands around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
 
-Taught in: chapters 07 and 08.
+Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 import inspect
@@ -78,7 +78,7 @@ class Embedding(nn.Module):
 
     Shapes: (b, n) whole numbers from 0 to words − 1 give (b, n, d_model).
     Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not whole.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class FeedForward(nn.Module):
     Shapes: (b, n, d_model) gives (b, n, d_model).
     Raises: ValueError for an unknown activation.
     Source: Vaswani et al. 2017, section 3.3.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
@@ -119,7 +119,7 @@ class FeedForward(nn.Module):
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(x))))
 
     def cost(self, b: int, n: int) -> Cost:
-        """Count one call on paper: a batch of b, n words. Taught in: chapter 11."""
+        """Count one call on paper: a batch of b, n words. Taught in: counting_cost."""
         parts = {name: count_linear(getattr(self, name), b * n) for name in ("widen", "narrow")}
         parameters, wide = count_weights(self.widen, self.narrow), self.widen.out_features
         size = self.widen.weight.element_size()
@@ -133,7 +133,7 @@ class Residual(nn.Module):
 
     Shapes: x (b, n, d_model); ``part`` is a function from (b, n, d_model) to (b, n, d_model).
     Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
-    Taught in: chapters 07 and 08.
+    Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
     def __init__(self, d_model: int, norm: Callable[[int], nn.Module], norm_first: bool, dropout: float) -> None:
@@ -153,7 +153,7 @@ class Stack(nn.ModuleList):
 
     Shapes: (b, n, d_model) gives (b, n, d_model).
     Raises: ValueError where there is no layer.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:

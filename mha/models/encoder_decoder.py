@@ -1,6 +1,6 @@
 """A small encoder-decoder: it turns one text into another.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class EncoderDecoder(nn.Module):
     Source: Vaswani et al. 2017, section 3.1.
     Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless
         ``norm_first=False``.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(

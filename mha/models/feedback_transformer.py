@@ -1,6 +1,6 @@
 """A stack of layers that goes through a text step by step, because each step reads the top of the one before.
 
-Taught in: chapter 20.
+Taught in: feed_back.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from mha.models.blocks import FeedForward, Make, Residual
 class FeedbackCache(ModelCache):
     """Where a feedback stack stands: the memory of each layer, and the newest one, which no layer has read yet.
 
-    Taught in: chapter 20.
+    Taught in: feed_back.
     """
 
     length = 0  # words fed so far: the memories of the layers are one step behind
@@ -32,7 +32,7 @@ class FeedbackLayer(nn.Module):
 
     Shapes: x (b, 1, d_model), newest (b, 1, d_model) or None at the first step; returns (b, 1, d_model).
     Source: Fan et al. 2020, section 3.
-    Taught in: chapter 20.
+    Taught in: feed_back.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FeedbackStack(nn.Module):
     Shapes: (b, n, d_model) gives (b, n, d_model).
     Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
     Source: Fan et al. 2020, section 3 and equation 1.
-    Taught in: chapter 20.
+    Taught in: feed_back.
     """
 
     def __init__(self, layers: Iterable[FeedbackLayer], *, share: bool = False) -> None:

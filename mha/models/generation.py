@@ -1,6 +1,6 @@
 """Let a model write: one word after the other, each chosen from what the model says about the next.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     """Choose the word with the highest score.
 
     Shapes: (b, words) gives (b,).
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     return logits.argmax(-1)
 
@@ -30,7 +30,7 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
     Shapes: the function takes (b, words) and returns (b,).
     Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the
         number of words.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     if not temperature > 0:
         raise ValueError(f"temperature = {temperature}: it must be positive; to take the best word use mha.greedy")
@@ -60,7 +60,7 @@ def unroll(
 
     Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
     Raises: ValueError for a length below 1, or a ``stop`` that is no word.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
     if length < 1:
         raise ValueError(f"length = {length}: it must be at least 1")

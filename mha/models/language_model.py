@@ -1,6 +1,6 @@
 """A small language model: it continues a text.
 
-Taught in: chapters 07 and 08.
+Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class LanguageModel(nn.Module):
     Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
     Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
     Differs from the paper: the embedding is neither scaled nor shared with the output layer.
-    Taught in: chapters 07 and 08.
+    Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What makes a deep decoder easier to train: two sublayers in place of three, and starts that shrink with depth.
 
-Taught in: chapter 19.
+Taught in: merge_and_deepen.
 """
 
 import math
@@ -25,7 +25,7 @@ class MergedDecoderLayer(nn.Module):
         (b, h, n, j), True = may look; returns (b, n, d_model).
     Source: Zhang et al. 2019, the merged attention sublayer.
     Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
-    Taught in: chapter 19.
+    Taught in: merge_and_deepen.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MergedDecoderLayer(nn.Module):
 
 
 @torch.no_grad()
-def shrink_starts(
+def depth_scaled_init(
     layers: Iterable[nn.Module],
     alpha: float = 1.0,
     *,
@@ -81,7 +81,7 @@ def shrink_starts(
     Source: Zhang et al. 2019, DS-Init, for the formula; Glorot and Bengio 2010 for the first layer.
     Differs from the released code: there the factor scales the variance, so the range falls with the fourth root of l:
         ``released=True`` repeats ±√α · √(6 / (d_in + d_out)) / l^¼.
-    Taught in: chapter 19.
+    Taught in: merge_and_deepen.
     """
     layers = list(layers)
     if not layers or not alpha > 0:

@@ -1,6 +1,6 @@
 """A short training loop with a progress bar.
 
-Taught in: chapter 01.
+Taught in: why_attention.
 """
 
 import sys
@@ -18,7 +18,7 @@ class Muon(torch.optim.Optimizer):
     rounds in its own way, and after a few hundred steps they have trained different heads.
 
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
@@ -43,7 +43,7 @@ def equally_long(matrix: Tensor) -> Tensor:
 
     Shapes: (rows, columns), and the same again.
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
     wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
     wide = wide / wide.norm().clamp_min(1e-7)
@@ -61,7 +61,7 @@ class MuonAndAdamW:
     directions of a matrix's step equally long, so that rare directions are learned as fast as common ones.
 
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ def train(
     The bar goes to the screen and is silent where the environment variable ``TQDM_DISABLE`` is 1.
 
     Raises: ValueError for fewer than one step, and where the loss stops being a number (then training has failed).
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
     if steps < 1:
         raise ValueError(f"steps = {steps}: training needs at least one")
@@ -134,7 +134,7 @@ def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
 
     Raises: ValueError for a window below 1.
-    Taught in: chapter 01.
+    Taught in: why_attention.
     """
     if window < 1:
         raise ValueError(f"window = {window}: it must be at least 1")
@@ -152,7 +152,7 @@ def round_weights(model: nn.Module, decimals: int) -> None:
     Processors differ in the last digit of a sum. Where a training makes such differences grow, rounding wipes them out
     before they have grown. Steps of the optimizer should be much larger than the last decimal.
 
-    Taught in: chapter 02.
+    Taught in: why_scale.
     """
     for weight in model.parameters():
         weight.copy_(weight.round(decimals=decimals))

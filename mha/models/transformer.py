@@ -3,7 +3,7 @@
 ``attention`` is a number of heads, which makes a :class:`mha.MultiHeadAttention`, or a function that makes any other
 layer of this package: ``EncoderLayer(64, lambda: MultiHeadAttention(64, 4, positions=RotaryPositions()))``.
 
-Taught in: chapters 07 and 08.
+Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class EncoderLayer(nn.Module):
     Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
     Source: Vaswani et al. 2017, section 3.1.
     Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DecoderLayer(nn.Module):
     Raises: ValueError where the cross-attention has positions: two sequences have no common places.
     Source: Vaswani et al. 2017, section 3.1.
     Differs from the paper: as :class:`EncoderLayer`.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(

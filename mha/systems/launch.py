@@ -25,7 +25,7 @@ def join(seconds: float | int = 60.0) -> torch.device:
     than ``seconds`` for the others stops with an error.
 
     Raises: RuntimeError where nobody started this process as one of several.
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
@@ -79,7 +79,7 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
 
     Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time;
         ValueError for a function that no new process can import, such as one of a notebook.
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     if processes < 1:
         raise ValueError(f"processes = {processes}: it must be at least 1")

@@ -3,7 +3,7 @@
 ``layer.cost(b, i, j)`` counts one call with a batch of b, i queries and j keys. :func:`measure_machine` finds the two
 ceilings of this computer, and a :class:`Machine` predicts.
 
-Taught in: chapter 11.
+Taught in: counting_cost.
 """
 
 import time
@@ -23,7 +23,7 @@ class Machine:
     ``flops`` is operations a second in a large matrix product, ``bandwidth`` bytes a second in a matrix-vector product.
 
     Source: Williams et al. 2009, the roofline model.
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
 
     flops: float
@@ -53,7 +53,7 @@ def measure_machine(
     have ``megabytes`` together: more than the caches of the processor hold, so that every read comes from memory.
 
     Raises: ValueError where a size is below 1.
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
     on_gpu = torch.device(device).type != "cpu"
     n, megabytes = n or (8192 if on_gpu else 1024), megabytes or (4096 if on_gpu else 512)
@@ -71,7 +71,7 @@ def measure_machine(
 def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
     """Time one call: the median over ``rounds`` turns through all ``runs``, divided by their number.
 
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
     times = []
     for _ in range(rounds + 1):  # the first round warms up

@@ -4,7 +4,7 @@
 part of a sum, so one all-reduce is enough. Torch's own tensor-parallel plan cuts the weights; a checkpoint of the whole
 layer loads into any number of processes.
 
-Taught in: chapter 13.
+Taught in: across_machines.
 """
 
 import copy
@@ -25,7 +25,7 @@ from mha.systems.launch import check_group, check_same
 
 @contextmanager
 def count_all_reduces() -> Iterator[list[int]]:
-    """Note the size, in numbers, of every all-reduce that happens meanwhile. Taught in: chapter 13."""
+    """Note the size, in numbers, of every all-reduce that happens meanwhile. Taught in: across_machines."""
     sizes: list[int] = []
 
     class Count(TorchDispatchMode):
@@ -46,14 +46,14 @@ def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
     ``size`` is the number of bytes of one number.
 
     Source: Patarasuk and Yuan 2009.
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     if numbers < 0 or processes < 1:
         raise ValueError(f"numbers = {numbers}, processes = {processes}: at least 0 and 1")
     return 2 * (processes - 1) / processes * numbers * size
 
 
-def spread_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
+def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     """Give each process of the group its share of the heads, and return the layer that holds them.
 
     Every process calls it with the same layer, and later with the same inputs; each gets the same outputs. Its taps
@@ -65,7 +65,7 @@ def spread_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
         where they hold different weights, and for layers whose heads cannot be computed apart or have weights of
         their own.
     Source: Shoeybi et al. 2019, section 3.
-    Taught in: chapter 13.
+    Taught in: across_machines.
     """
     group = check_group(group)
     rank, processes = group.rank(), group.size()
@@ -80,7 +80,7 @@ def spread_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
         setattr(linear, f"{side}_features", getattr(linear, f"{side}_features") // processes)  # what it costs here
     if layer.positions is not None:
         mine = list(range(rank * new.heads, (rank + 1) * new.heads))
-        new.positions = layer.positions.take(mine, layer.heads)
+        new.positions = layer.positions.take_heads(mine, layer.heads)
     new.register_forward_pre_hook(lambda _, args, how: _prepare(mesh, args, how), with_kwargs=True)
     return new
 
@@ -104,7 +104,7 @@ def _prepare(mesh: DeviceMesh, args: tuple, how: dict) -> tuple[tuple, dict]:
 
 @torch.no_grad()
 def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
-    """Load the state dict of the whole layer: each process keeps its part. Taught in: chapter 13."""
+    """Load the state dict of the whole layer: each process keeps its part. Taught in: across_machines."""
     mine = layer.state_dict()
     cut = {
         name: distribute_tensor(x.to(mine[name].dtype), mine[name].device_mesh, mine[name].placements)
@@ -116,7 +116,7 @@ def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
 
 
 def whole(layer: nn.Module) -> dict[str, Tensor]:
-    """Gather the state dict of the whole layer; every process must call it. Taught in: chapter 13."""
+    """Gather the state dict of the whole layer; every process must call it. Taught in: across_machines."""
     return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in layer.state_dict().items()}
 
 

@@ -1,6 +1,6 @@
 """Boxes and arrows, drawn as text: how parts are joined, with what passes between them.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Diagram:
     another column it leaves at the side.
 
     Raises: ValueError for an arrow to a box that does not exist, and for two boxes in one place.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(self, boxes: Mapping[str, Box], arrows: Sequence[Arrow], caption: str = "") -> None:

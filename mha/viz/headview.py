@@ -3,7 +3,7 @@
 It works in a notebook and in a static page, with a mouse, a finger or a keyboard, on light and on dark pages. Where
 scripts are stripped a plain table stays.
 
-Taught in: chapter 09.
+Taught in: reading_heads.
 """
 
 import hashlib
@@ -183,7 +183,7 @@ class HeadView:
         for each layer, show the products behind a weight. ``item`` says which of a batch is shown.
     Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
         batch without ``item``.
-    Taught in: chapter 09.
+    Taught in: reading_heads.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Chinese needs fonts that a picture made of dots may lack. Here every character stays a character.
 
-Taught in: chapter 07.
+Taught in: in_the_transformer.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Looks:
 
     Shapes: weights (h, i, j); ``written`` has i characters and ``source`` has j.
     Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
-    Taught in: chapter 07.
+    Taught in: in_the_transformer.
     """
 
     def __init__(

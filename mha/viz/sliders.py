@@ -1,6 +1,6 @@
 """Small pictures that change with sliders: every state is computed in the notebook, the page only shows another one.
 
-Taught in: chapters 02, 03, 05 and 11.
+Taught in: why_scale, masking, split_and_merge, counting_cost.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def _text(x, y, text: str, anchor: str = "middle", fill: str = "currentColor") -
 def bars(rows: Mapping) -> str:
     """Draw rows of bars between 0 and 1, one row for each name.
 
-    Taught in: chapter 02.
+    Taught in: why_scale.
     """
     body = ""
     for n, (name, values) in enumerate(rows.items()):
@@ -41,7 +41,7 @@ def bars(rows: Mapping) -> str:
 def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | None = None) -> str:
     """Draw a table of squares: dark for 1, light for 0, or, with ``heads``, in the color of a head.
 
-    Taught in: chapters 03 and 05.
+    Taught in: masking, split_and_merge.
     """
     body = "".join(_text(104 + 48 * j, 12, name) for j, name in enumerate(columns))
     for i, (name, row) in enumerate(zip(rows, matrix, strict=True)):
@@ -58,7 +58,7 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
 def roof(ridge, points: Mapping) -> str:
     """Draw a roofline on logarithmic axes, and points by their intensity; heights are shares of the peak.
 
-    Taught in: chapter 11.
+    Taught in: counting_cost.
     """
 
     def place(intensity):
@@ -98,7 +98,7 @@ class Frames:
     """Pictures to choose from with sliders. Without a script the first one is shown.
 
     Raises: ValueError for fewer than two pictures, too short a description, or a choice without a picture.
-    Taught in: chapters 02, 03, 05 and 11.
+    Taught in: why_scale, masking, split_and_merge, counting_cost.
     """
 
     def __init__(self, pictures: Mapping, question: str | Sequence[str], alt: str) -> None:

@@ -56,7 +56,7 @@ def test_distance_of_a_uniform_head_is_known():
 
 def test_a_head_that_looks_right_finds_everything_and_one_that_does_not_finds_nothing():
     weights = torch.cat([looking(-1), looking(1), torch.full((1, 1, N, N), 1 / N)], 1)
-    found = head_detection.found(weights, patterns.offset(N, -1))
+    found = head_detection.score_heads(weights, patterns.offset(N, -1))
     assert found.queries == N - 1  # the first word has no previous one
     right = torch.tensor([1, 0, 1 / N])
     assert error(found.weight, right) < LIMIT
@@ -65,29 +65,29 @@ def test_a_head_that_looks_right_finds_everything_and_one_that_does_not_finds_no
 
 def test_weight_and_argmax_are_different_questions():
     weights = torch.tensor([[0.4, 0.35, 0.25]]).expand(1, 1, 3, 3)
-    found = head_detection.found(weights, patterns.offset(3, 0))
+    found = head_detection.score_heads(weights, patterns.offset(3, 0))
     assert error(found.weight, torch.tensor([1 / 3])) < LIMIT
     assert error(found.argmax, torch.tensor([1 / 3])) < LIMIT
     both = torch.zeros(3, 3, dtype=torch.bool)
     both[0, 1:] = True
-    assert error(head_detection.found(weights, both).weight, torch.tensor([0.6])) < LIMIT
-    assert head_detection.found(weights, both).argmax.item() == 0
+    assert error(head_detection.score_heads(weights, both).weight, torch.tensor([0.6])) < LIMIT
+    assert head_detection.score_heads(weights, both).argmax.item() == 0
 
 
 def test_queries_that_look_at_nothing_do_not_count_and_heads_are_counted_apart():
     weights = torch.cat([looking(-1), looking(-1)], 1).clone()
     weights[:, 0, 3:] = 0
     weights[:, 1, 1] = torch.eye(N)[5]
-    found = head_detection.found(weights, patterns.offset(N, -1))
+    found = head_detection.score_heads(weights, patterns.offset(N, -1))
     assert error(found.argmax, torch.tensor([1, 5 / 6])) < LIMIT
 
 
 def test_targets_that_do_not_fit_are_refused(reader):
     with pytest.raises(ValueError, match=r"torch.float64 \(7, 7\), but must be boolean"):
-        head_detection.found(looking(0), torch.eye(N))
+        head_detection.score_heads(looking(0), torch.eye(N))
     with pytest.raises(ValueError, match=r"torch.bool \(3, 3\), but must be boolean, of shape \(7, 7\) or \(1, 7, 7\)"):
-        head_detection.found(looking(0), patterns.offset(3, 0))
-    for empty in (head_detection.found, lambda _, t: head_detection.best_offset(t)):
+        head_detection.score_heads(looking(0), patterns.offset(3, 0))
+    for empty in (head_detection.score_heads, lambda _, t: head_detection.best_offset(t)):
         with pytest.raises(ValueError, match="no query has a target"):
             empty(looking(0), torch.zeros(N, N, dtype=torch.bool))
 
@@ -172,7 +172,7 @@ def test_uniform_and_shuffled_keep_to_the_keys_that_were_visible():
 def test_shuffling_takes_a_sure_head_to_what_chance_gives():
     random = torch.Generator().manual_seed(0)
     sure = (0.9 * looking(-1) + 0.1 / N).expand(2000, 1, N, N)
-    found = head_detection.found(head_detection.shuffled(sure, generator=random), patterns.offset(N, -1))
+    found = head_detection.score_heads(head_detection.shuffled(sure, generator=random), patterns.offset(N, -1))
     assert abs(found.argmax.item() - 1 / N) < 0.01
 
 
@@ -197,11 +197,11 @@ def test_the_best_offset_is_found():
     assert head_detection.best_offset(rule) == (-2, 4 / 5)
     assert head_detection.best_offset(patterns.offset(2, 0, keys=5)) == (0, 1.0)
     assert head_detection.best_offset(rule, mha.causal_mask(N)) == (-2, 4 / 5)
-    assert head_detection.null([looking(-2)], rule) == pytest.approx(4 / 5)
+    assert head_detection.baseline([looking(-2)], rule) == pytest.approx(4 / 5)
     rule[4:] = False  # now two offsets meet one query each
-    assert head_detection.null([looking(0)], rule) == 1 / 2
+    assert head_detection.baseline([looking(0)], rule) == 1 / 2
     assert (
-        head_detection.null([looking(0), torch.cat([looking(0), looking(-3)], 1)], rule) == 1.0
+        head_detection.baseline([looking(0), torch.cat([looking(0), looking(-3)], 1)], rule) == 1.0
     )  # its word 2 also looks at 0
 
 

@@ -49,9 +49,9 @@ def test_a_layer_of_some_heads_is_the_whole_layer_with_the_others_silent(entry):
     memory = () if entry.alone else entry.memory(layer)
     hows = [{}, {"mask": mha.padding_mask([QUERIES, 0, 2])}, {"is_causal": True}] if entry.alone else [{}]
     for heads in whole_groups(layer):
-        smaller = layer.take(heads)
+        smaller = layer.take_heads(heads)
         for how in hows:
-            with pruning.only(layer, {"": heads}):
+            with pruning.mask_heads(layer, {"": heads}):
                 right = layer(x, *memory, **how)
             assert error(smaller(x, *memory, **how), right) < LIMIT
 
@@ -62,7 +62,7 @@ def test_what_is_taken_is_a_copy_of_its_own_and_really_smaller(entry):
     heads = next(whole_groups(layer))
     before, state = copy.deepcopy(layer.state_dict()), torch.get_rng_state()
     with mha.watch(layer, "heads") as seen:
-        smaller = layer.take(heads)
+        smaller = layer.take_heads(heads)
         assert torch.equal(state, torch.get_rng_state())
         smaller(entry.words(), *(() if entry.alone else entry.memory(layer)))
     assert not seen  # who watches the layer does not watch its copy
@@ -84,7 +84,7 @@ def test_what_is_taken_is_a_copy_of_its_own_and_really_smaller(entry):
 @torch.no_grad()
 def test_a_smaller_layer_still_caches_and_counts_its_cost(entry):
     layer = entry.build().eval()
-    smaller, x = layer.take(next(whole_groups(layer))), entry.words()
+    smaller, x = layer.take_heads(next(whole_groups(layer))), entry.words()
     cache = smaller.new_cache()
     steps = torch.cat([smaller(x[:, n : n + 1], is_causal=True, cache=cache) for n in range(QUERIES)], 1)
     assert error(steps, smaller(x, is_causal=True)) < LIMIT
@@ -95,14 +95,14 @@ def test_a_smaller_layer_still_caches_and_counts_its_cost(entry):
 
 def test_the_heads_of_a_smaller_layer_are_those_that_were_chosen():
     layer, x = mha.MultiHeadAttention(6, 3), torch.randn(2, 5, 6)
-    smaller = layer.take([2, 0])  # in the order of the layer
+    smaller = layer.take_heads([2, 0])  # in the order of the layer
     with mha.watch(layer) as seen:
         layer(x)
     with mha.watch(smaller) as left:
         smaller(x)
     for place in ("scores", "weights", "heads"):
         assert error(getattr(left, place), getattr(seen, place)[:, [0, 2]]) < LIMIT
-    again = smaller.take([1])
+    again = smaller.take_heads([1])
     assert error(again.W_q.weight, layer.W_q.weight[4:]) == 0
 
 
@@ -110,11 +110,11 @@ def test_heads_that_cannot_be_taken_are_refused():
     layer, shared = mha.MultiHeadAttention(6, 3), mha.GroupedAttention(8, 4, 2)
     for wrong in ([], [3], [-1], [0, 0]):
         with pytest.raises(ValueError, match=r"of a layer with 3: give at least one, each once, from 0 to 2"):
-            layer.take(wrong)
+            layer.take_heads(wrong)
     with pytest.raises(ValueError, match=r"within the groups \[\[0, 1\], \[2, 3\]\]: take or leave all of \[2, 3\]"):
-        shared.take([0, 1, 2])
+        shared.take_heads([0, 1, 2])
     with pytest.raises(ValueError, match="Heads does not say that its heads can be computed apart"):
-        mha.Heads(6, 3).take([0])
+        mha.Heads(6, 3).take_heads([0])
 
 
 # ---- pruning a model
@@ -124,9 +124,9 @@ def test_a_pruned_model_is_the_masked_one_and_the_model_stays_as_it_was():
     whole, words = model(), text()
     before = whole(words)
     keep = {"decoder.0.attention": [1], "decoder.1.attention": [0, 2]}
-    with pruning.only(whole, keep):
+    with pruning.mask_heads(whole, keep):
         right = whole(words)
-    smaller = pruning.pruned(whole, keep)
+    smaller = pruning.prune_heads(whole, keep)
     assert error(smaller(words), right) < LIMIT
     assert error(right, before) > 1e-3
     assert torch.equal(whole(words), before)
@@ -139,27 +139,27 @@ def test_an_encoder_and_a_decoder_are_pruned_by_path():
     whole = EncoderDecoder(7, 7, 12, 3).eval()
     keep = {path: [0] for path in base.attention_layers(whole)}
     assert len(keep) == 3
-    with pruning.only(whole, keep):
+    with pruning.mask_heads(whole, keep):
         right = whole(text(), text(5, 4))
-    assert error(pruning.pruned(whole, keep)(text(), text(5, 4)), right) < LIMIT
+    assert error(pruning.prune_heads(whole, keep)(text(), text(5, 4)), right) < LIMIT
 
 
 def test_layers_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match=r"no layer \['decoder.2.attention'\]: the layers with heads are \['decoder.0"):
-        pruning.pruned(model(), {"decoder.2.attention": [0]})
+        pruning.prune_heads(model(), {"decoder.2.attention": [0]})
     with pytest.raises(ValueError, match="Linear has no layer with heads"):
         base.attention_layers(nn.Linear(2, 2))
 
 
 def test_the_strongest_heads_are_chosen_over_all_layers():
     scores = {"a": torch.tensor([0.1, 0.9, 0.2]), "b": torch.tensor([0.05, 0.04])}
-    assert pruning.strongest(scores, 2, at_least=0) == {"a": [1, 2], "b": []}
-    assert pruning.strongest(scores, 2) == {"a": [1], "b": [0]}
-    assert pruning.strongest(scores, 4) == {"a": [0, 1, 2], "b": [0]}
+    assert pruning.top_heads(scores, 2, at_least=0) == {"a": [1, 2], "b": []}
+    assert pruning.top_heads(scores, 2) == {"a": [1], "b": [0]}
+    assert pruning.top_heads(scores, 4) == {"a": [0, 1, 2], "b": [0]}
     with pytest.raises(ValueError, match="with at least 1 in each layer take 2 to 5 heads"):
-        pruning.strongest(scores, 1)
+        pruning.top_heads(scores, 1)
     with pytest.raises(ValueError, match="take 0 to 5 heads"):
-        pruning.strongest(scores, 6, at_least=0)
+        pruning.top_heads(scores, 6, at_least=0)
 
 
 # ---- importance
@@ -279,7 +279,7 @@ def test_open_gates_change_nothing_and_closed_ones_are_pruned_heads():
     some.each[1].log_a.data = torch.tensor([50.0, -50.0, -50.0])
     keep = some.keep()
     assert keep == {"decoder.0.attention": [1, 2], "decoder.1.attention": [0]}
-    smaller = pruning.pruned(whole, keep)
+    smaller = pruning.prune_heads(whole, keep)
     for decided in (False, True):
         with some.on(whole, decided=decided):
             assert error(smaller(words), whole(words)) < LIMIT

@@ -11,7 +11,7 @@ from programs import load
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text("utf8"))
 NUMBERS = [*map(str, range(1, 155)), "138a", "138b"]
-NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+NOTEBOOKS = {path.stem[3:]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
 
 
 def maker():
@@ -34,7 +34,7 @@ def deciding_cells(number):
                 end = min((p for p in headings if p > position), default=len(cells))
                 after = [c for c in cells[position:end] if c.cell_type == "code"]
                 after += [c for c in cells[end:] if c.cell_type == "code"][: max(0, 3 - len(after))]
-                return path.stem[:2], before + after
+                return path.stem[3:], before + after
     return None, []
 
 

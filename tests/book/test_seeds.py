@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
-import seeds
+import seeds  # noqa: E402
 
 
 def made(source):

@@ -86,14 +86,14 @@ def test_one_cache_entry_serves_all_heads():
 def test_some_heads_are_the_layer_with_the_others_silent(bias):
     layer, x = mha.CollaborativeAttention(12, 4, 7, bias=bias).eval(), torch.randn(2, 5, 12)
     for heads in ([0], [3, 1], [0, 1, 2, 3]):
-        smaller = layer.take(heads)
-        with pruning.only(layer, {"": heads}):
+        smaller = layer.take_heads(heads)
+        with pruning.mask_heads(layer, {"": heads}):
             right = layer(x, is_causal=True)
         assert error(smaller(x, is_causal=True), right) < LIMIT
         assert smaller.cost(2, 5).parameters == sum(p.numel() for p in smaller.parameters())
     for wrong in ([], [4], [-1]):
         with pytest.raises(ValueError, match="of a layer with 4: at least one, from 0 to 3"):
-            layer.take(wrong)
+            layer.take_heads(wrong)
     with pytest.raises(ValueError, match="keep it whole"):
         tensor_parallel._check(layer, 2)
 

@@ -246,7 +246,7 @@ def test_a_rank_out_of_range_is_refused(rank):
 
 def test_heads_cannot_be_taken_out():
     with pytest.raises(ValueError, match=r"heads \[1\] of ComposableAttention cannot be taken out.*mha\.edit"):
-        noisy().take([1])
+        noisy().take_heads([1])
 
 
 @torch.no_grad()

@@ -119,7 +119,7 @@ def test_a_memory_grows_step_by_step_and_keeps_its_gradients():
 
 def test_a_smaller_layer_keeps_the_tables_of_its_heads():
     layer = attention()
-    smaller = layer.take(iter([2, 0]))
+    smaller = layer.take_heads(iter([2, 0]))
     assert torch.equal(smaller.key_table, layer.key_table[[0, 2]])
     assert torch.equal(smaller.score_table, layer.score_table[[0, 2]])
     assert torch.equal(smaller.query_bias, layer.query_bias[[0, 2]])

@@ -17,8 +17,8 @@ from mha.models import (
     EncoderLayer,
     LanguageModel,
     Stack,
+    depth_scaled_init,
     merged_decoder,
-    shrink_starts,
 )
 
 B, N, J, WIDTH, HEADS = 2, 5, 7, 6, 3
@@ -228,7 +228,7 @@ def test_a_translator_with_two_sublayers_does_not_see_the_future_and_learns_ever
 
 def largest(released, alpha=1.0):
     layers = [EncoderLayer(32, 4) for _ in range(4)]
-    shrink_starts(layers, alpha, released=released, generator=torch.Generator().manual_seed(0))
+    depth_scaled_init(layers, alpha, released=released, generator=torch.Generator().manual_seed(0))
     return [layer.attention.W_q.weight.abs().max().item() / math.sqrt(6 / 64) for layer in layers]
 
 
@@ -242,7 +242,7 @@ def test_the_paper_shrinks_with_the_square_root_and_the_code_with_the_fourth_roo
 def test_wide_and_narrow_matrices_have_the_range_of_xavier_in_the_first_layer():
     layer = EncoderLayer(32, 4)
     before = {name: p.clone() for name, p in layer.named_parameters() if p.ndim == 1}
-    shrink_starts([layer])
+    depth_scaled_init([layer])
     for linear in (layer.feed_forward.widen, layer.feed_forward.narrow):
         assert linear.weight.abs().max().item() == pytest.approx(math.sqrt(6 / 160), rel=0.01)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters() if p.ndim == 1)
@@ -252,7 +252,7 @@ def test_embeddings_stay_and_the_same_seed_gives_the_same_start():
     models = [LanguageModel(7, 8, 2, layers=2) for _ in range(2)]
     tables = [model.embedding.table.weight.clone() for model in models]
     for model in models:
-        shrink_starts([*model.decoder, model.embedding], generator=torch.Generator().manual_seed(3))
+        depth_scaled_init([*model.decoder, model.embedding], generator=torch.Generator().manual_seed(3))
     assert all(torch.equal(m.embedding.table.weight, t) for m, t in zip(models, tables, strict=True))
     assert torch.equal(models[0].decoder[1].attention.W_v.weight, models[1].decoder[1].attention.W_v.weight)
 
@@ -292,4 +292,4 @@ def test_a_start_without_layers_or_size_is_refused(reader, layers, alpha):
     with pytest.raises(
         ValueError, match=rf"{layers} layers, alpha = {alpha}: .*at least 1 layer, and a positive alpha"
     ):
-        shrink_starts([EncoderLayer(4, 1)] * layers, alpha)
+        depth_scaled_init([EncoderLayer(4, 1)] * layers, alpha)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 import mha
-from mha.analysis import leaks, pruned
+from mha.analysis import leaks, prune_heads
 from mha.layers import HeadRouter, MemoryCache, NormRouter, balance_loss, choose
 from mha.models import EncoderLayer, Stack
 
@@ -455,9 +455,9 @@ def test_masks_and_caches_that_do_not_fit_are_refused(reader, skips):
 
 def test_no_head_can_be_taken_out(reader):
     with pytest.raises(ValueError, match=r"heads \[1\] cannot be taken out.*from_plain"):
-        routed().take(iter([1]))
+        routed().take_heads(iter([1]))
     with pytest.raises(ValueError, match="cannot be taken out"):
-        pruned(nn.ModuleDict({"a": routed()}), {"a": [0]})
+        prune_heads(nn.ModuleDict({"a": routed()}), {"a": [0]})
 
 
 def test_the_router_is_seen_only_where_there_is_one():

@@ -202,8 +202,8 @@ def test_alpha_is_learned_in_each_head_and_stays_between_softmax_and_sparsemax()
 
 def test_a_smaller_layer_keeps_the_alpha_of_each_head():
     layer = mha.SparseAttention(12, 4, alpha=ALPHAS, learned=False)
-    assert layer.take([3, 1]).alpha.tolist() == [1.1, 2.0]
-    learned = mha.SparseAttention(12, 3, alpha=[1.2, 1.4, 1.8]).take(iter([2, 0]))
+    assert layer.take_heads([3, 1]).alpha.tolist() == [1.1, 2.0]
+    learned = mha.SparseAttention(12, 3, alpha=[1.2, 1.4, 1.8]).take_heads(iter([2, 0]))
     assert error(learned.alpha, torch.tensor([1.2, 1.8])) < LIMIT
     assert isinstance(learned.raw_alpha, nn.Parameter)
 

@@ -14,7 +14,7 @@ import workers
 
 import mha
 from mha.systems import launch, tensor_parallel
-from mha.systems.tensor_parallel import spread_heads
+from mha.systems.tensor_parallel import shard_heads
 
 LIMIT = 1e-10
 SIZES = (1, 2, 4)
@@ -87,7 +87,7 @@ def test_every_process_refuses_what_cannot_be_spread(found):
 
 def test_a_missing_process_group_is_named(reader, monkeypatch):
     with pytest.raises(RuntimeError, match=r"no process group.*parallel\.join\(\).*parallel\.launch"):
-        spread_heads(mha.MultiHeadAttention(6, 2))
+        shard_heads(mha.MultiHeadAttention(6, 2))
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match=r"started alone \(RANK, WORLD_SIZE.*torchrun --nproc-per-node=2"):

@@ -52,7 +52,7 @@ def compare(group, names=tuple(LAYERS)):
         calls |= {"padding": ([x], {"mask": mha.padding_mask([3, 0], 5)})}
         calls |= {} if layer.positions else {"cross": ([x, memory], {}), "keyword": ([x], {"key": memory})}
         for kind, (inputs, how) in calls.items():
-            spread = tensor_parallel.spread_heads(layer, group)
+            spread = tensor_parallel.shard_heads(layer, group)
             how_here = {k: v.clone().requires_grad_() if k == "key" else v for k, v in how.items()}
             y, into, weights, _ = one_pass(copy.deepcopy(layer), inputs, **how_here)
             found_y, found_into, found_weights, counts = one_pass(spread, inputs, **how_here)
@@ -66,11 +66,11 @@ def cached(group):
     """Reading word by word with heads on several processes, and the size of the cache of one of them."""
     torch.manual_seed(0)
     layer, x = LAYERS["shared, rotary"](), torch.randn(X)
-    spread = tensor_parallel.spread_heads(layer, group)
+    spread = tensor_parallel.shard_heads(layer, group)
     cache, memory, other = spread.new_cache(5), MemoryCache(), torch.randn(MEMORY)
     y = torch.cat([spread(word, is_causal=True, cache=cache) for word in x.split(1, 1)], 1)
     plain = LAYERS["shared"]()
-    crossing = tensor_parallel.spread_heads(plain, group)
+    crossing = tensor_parallel.shard_heads(plain, group)
     crossed = torch.cat([crossing(word, other, cache=memory) for word in x.split(1, 1)], 1)
     worst = max(relative([y], [layer(x, is_causal=True)]), relative([crossed], [plain(x, other)]))
     cost = spread.cost(2, 1, 5, fresh=1)
@@ -83,7 +83,7 @@ def moved(group):
     torch.manual_seed(1)
     trained, x = LAYERS["shared"](), torch.randn(X)
     torch.manual_seed(2)
-    spread = tensor_parallel.spread_heads(LAYERS["shared"](), group)
+    spread = tensor_parallel.shard_heads(LAYERS["shared"](), group)
     tensor_parallel.load_whole(spread, trained.state_dict())
     back = tensor_parallel.whole(spread)
     same = all(torch.equal(back[name], weight) for name, weight in trained.state_dict().items())
@@ -105,25 +105,25 @@ def refusals(group):
 
     def other_weights():
         torch.manual_seed(rank // 2)
-        tensor_parallel.spread_heads(mha.MultiHeadAttention(12, 4), group)
+        tensor_parallel.shard_heads(mha.MultiHeadAttention(12, 4), group)
 
     def other_layer():
-        tensor_parallel.spread_heads(mha.MultiHeadAttention(12, 4 if rank else 2), group)
+        tensor_parallel.shard_heads(mha.MultiHeadAttention(12, 4 if rank else 2), group)
 
     def too_few():
         torch.manual_seed(0)
-        tensor_parallel.spread_heads(mha.GroupedAttention(12, 4, 2), group)
+        tensor_parallel.shard_heads(mha.GroupedAttention(12, 4, 2), group)
 
     class Mixing(mha.Heads):
         pass
 
     def mixing():
         torch.manual_seed(0)
-        tensor_parallel.spread_heads(Mixing(12, 4), group)
+        tensor_parallel.shard_heads(Mixing(12, 4), group)
 
     def own_weights():
         torch.manual_seed(0)
-        tensor_parallel.spread_heads(mha.SparseAttention(12, 4), group)
+        tensor_parallel.shard_heads(mha.SparseAttention(12, 4), group)
 
     return {f.__name__: refused(f) for f in (other_weights, other_layer, too_few, mixing, own_weights)}
 
@@ -151,7 +151,7 @@ def die(how):
     torch.manual_seed(0)
     for p in layer.parameters():
         torch.nn.init.constant_(p, 0.1)
-    spread, x = tensor_parallel.spread_heads(layer), torch.ones(X)
+    spread, x = tensor_parallel.shard_heads(layer), torch.ones(X)
     spread(x)
     if dist.get_rank() == dist.get_world_size() - 1:
         if how == "killed":

@@ -1,6 +1,6 @@
 """All layers of the course in the same small models on the same tasks: ``quality(task, layer, seed)``.
 
-Taught in: chapter 21.
+Taught in: choosing.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ NOT_ALWAYS_FORWARD = "it steps from left to right and sees earlier steps only"
 class Candidate:
     """One way to compose heads: ``make(d_model, heads)`` makes the layer; ``refuses`` says on which tasks not, and why.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     make: Callable[[int, int], nn.Module]
@@ -67,7 +67,7 @@ LAYERS = {
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
     """Make a stack of layers around one way to compose heads; ``sources`` where each has a source to read.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     make = partial(LAYERS[layer].make, WIDTH, HEADS)
     if layer == "feedback":
@@ -80,7 +80,7 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
 
 
 def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
-    """Draw the data of a task and make a new model for it, all from one seed. Taught in: chapter 21."""
+    """Draw the data of a task and make a new model for it, all from one seed. Taught in: choosing."""
     if task not in TASKS or layer not in LAYERS:
         raise ValueError(f"task = {task!r}, layer = {layer!r}: one of {list(TASKS)}, and one of {list(LAYERS)}")
     if task in LAYERS[layer].refuses:
@@ -91,7 +91,7 @@ def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
 
 
 def balanced(contest: Contest, model: nn.Module) -> Tensor:
-    """Add the balance loss of all routers to the loss of the task. Taught in: chapter 21."""
+    """Add the balance loss of all routers to the loss of the task. Taught in: choosing."""
     with mha.watch(model, "probabilities", "gates", detach=False) as seen:
         loss = contest.loss(model)
     both = zip(seen.all("probabilities"), seen.all("gates"), strict=True)
@@ -102,7 +102,7 @@ def quality(task: str, layer: str, seed: int = 0) -> float:
     """Train one model and judge it; routed heads add their balance loss, as their paper does.
 
     Raises: ValueError for a task that the layer cannot do.
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     contest, model = built(task, layer, seed)
     loss = partial(balanced, contest) if layer == "routed" else contest.loss

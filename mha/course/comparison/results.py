@@ -1,6 +1,6 @@
 """What the comparison of all layers has found: stored results, the code they belong to, and what can be counted anew.
 
-Taught in: chapter 21.
+Taught in: choosing.
 """
 
 import json
@@ -28,7 +28,7 @@ STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365
 def stored() -> dict:
     """Load what ``benchmarks/choosing.py`` found: qualities by task and layer, times, costs, machine and hashes.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     return json.loads(STORE.read_text("utf8"))
 
@@ -39,7 +39,7 @@ def code_hash(task: str, layer: str) -> str:
 
     Comments, docstrings, annotations and the wording of errors do not count.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     part, contest = candidates.stack(layer, 1, sources=task == "dates"), candidates.TASKS[task]
     used = {contest, learn, *(type(piece) for piece in part.modules() if type(piece).__module__.startswith("mha."))}
@@ -52,7 +52,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of a few values, and the ends of its 95 % interval (Student's t).
 
     Raises: ValueError for fewer than 2 values or more than 10.
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     n = len(values)
     if n not in STUDENT:
@@ -68,7 +68,7 @@ def large_cost(layer: str) -> Cost:
 
     Feedback steps through the words: its operations are those of all steps, its memory that of the last one.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     width, heads, words = LARGE
     made = candidates.LAYERS[layer].make(width, heads)

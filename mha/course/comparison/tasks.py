@@ -1,6 +1,6 @@
 """What a task must have so that layers can be compared on it: data, a model around a stack of layers, and a judge.
 
-Taught in: chapter 21.
+Taught in: choosing.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Stacks = Callable[..., nn.Module]  # makes a stack of so many layers
 class Contest:
     """One task with its data for one seed: ``model`` makes a model, ``loss`` draws a batch, ``judge`` measures.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     unit = "share right"
@@ -47,7 +47,7 @@ class Contest:
 def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
     """Train a model and judge it: Adam, with a learning rate that climbs and then falls to nothing, the same for all.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, contest.steps, pct_start=WARM)
@@ -60,7 +60,7 @@ class Reader(nn.Module):
     """Read inputs, pass them through a stack of layers, and score the answers at every word.
 
     Shapes: what ``read`` takes; returns (b, n, answers).
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     def __init__(self, read: nn.Module, stack: nn.Module, answers: int) -> None:
@@ -78,7 +78,7 @@ class Digits(Contest):
     """Name handwritten digits: 16 patches of 2 × 2 pixels, two layers, 1000 pictures to learn from, 797 to judge.
 
     Source: Alpaydin and Kaynak 1998, as scikit-learn ships them.
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     words, steps = 16, 300
@@ -111,7 +111,7 @@ class Digits(Contest):
 
 @cache
 def digits() -> tuple[Tensor, Tensor]:
-    """Load the pictures as patches (1797, 16, 4) and what they show (1797,). Taught in: chapter 21."""
+    """Load the pictures as patches (1797, 16, 4) and what they show (1797,). Taught in: choosing."""
     from sklearn.datasets import load_digits
 
     pictures, names = map(torch.tensor, load_digits(return_X_y=True))
@@ -119,7 +119,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 class Pairs(nn.Module):
-    """Turn pairs of a key and a value into words; a question is a key alone. Taught in: chapter 21."""
+    """Turn pairs of a key and a value into words; a question is a key alone. Taught in: choosing."""
 
     def __init__(self) -> None:
         """Make a vector for each key and each value."""
@@ -135,7 +135,7 @@ class Recall(Contest):
     """Hear 16 pairs of a key and a value, then look up all 16 keys in another order, from left to right. Two layers.
 
     Source: Arora et al. 2024, multi-query associative recall, here with a key and its value in one word.
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     words, steps = 32, 150
@@ -166,7 +166,7 @@ class English(Contest):
 
     Nine tenths are read, the last tenth judges. The texts differ a little from one version of Python to the next.
 
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     words, steps = 32, 200
@@ -197,7 +197,7 @@ class English(Contest):
 
 @cache
 def english() -> Tensor:
-    """Load the text as numbers. Taught in: chapter 21."""
+    """Load the text as numbers. Taught in: choosing."""
     text = tasks.english()
     number = {character: i for i, character in enumerate(sorted(set(text)))}
     return torch.tensor([number[character] for character in text])
@@ -207,7 +207,7 @@ class Dates(Contest):
     """Write an English date of middle length in Chinese, one layer to read and one to write; every tenth day judges.
 
     Source: Unicode CLDR, through babel.
-    Taught in: chapter 21.
+    Taught in: choosing.
     """
 
     words, steps = 12, 130
@@ -242,7 +242,7 @@ class Dates(Contest):
 
 @cache
 def written(held_out: bool) -> tuple[tuple[Tensor, Tensor], int, int]:
-    """Write dates in both languages: as numbers, and how many characters each language has. Taught in: chapter 21."""
+    """Write dates in both languages: as numbers, and how many characters each language has. Taught in: choosing."""
 
     def drawn(count: int, held_out: bool) -> list[tuple[str, str]]:
         random = torch.Generator().manual_seed(int(held_out))

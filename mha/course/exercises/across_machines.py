@@ -1,4 +1,4 @@
-"""Checkers of chapter 13: who owns which head, the term of one process, the time on paper, reads that are joined."""
+"""Checkers: who owns which head, the term of one process, the time on paper, reads that are joined."""
 
 import torch
 from torch import Tensor

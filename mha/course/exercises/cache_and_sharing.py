@@ -1,4 +1,4 @@
-"""Checkers of chapter 12: the size of a cache, masks behind it, shared heads, turning one head towards another."""
+"""Checkers: the size of a cache, masks behind it, shared heads, turning one head towards another."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Checkers of chapter 21: a paired difference with its interval, an equal budget, a choice by rule."""
+"""Checkers: a paired difference with its interval, an equal budget, a choice by rule."""
 
 import math
 from statistics import mean, median, pstdev, stdev

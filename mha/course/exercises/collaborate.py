@@ -1,4 +1,4 @@
-"""Checkers of chapter 14: counting shared weights, scores in a shared space, the best mixing vectors."""
+"""Checkers: counting shared weights, scores in a shared space, the best mixing vectors."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checkers of chapter 17: talking heads, what words say, the side of the keys, the bill."""
+"""Checkers: talking heads, what words say, the side of the keys, the bill."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Checkers of chapter 11: operations of a call, time under two ceilings, intensity behind a cache, merged softmaxes."""
+"""Checkers: operations of a call, time under two ceilings, intensity behind a cache, merged softmaxes."""
 
 import torch
 from torch import Tensor
@@ -163,5 +163,5 @@ check_join = Exercise(
             (a[0] - torch.maximum(a[0], a[3])).exp() * a[2] + (a[3] - torch.maximum(a[0], a[3])).exp() * a[5]
         ),
     },
-    next_step="Next: chapter 12 builds the cache.",
+    next_step="The next chapter builds the cache.",
 )

@@ -1,4 +1,4 @@
-"""Checkers of chapter 20: the longest chain, the memory of a step, scores that know the distance, the loop."""
+"""Checkers: the longest chain, the memory of a step, scores that know the distance, the loop."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Checkers of chapter 07: the shift by one, the masks of the three calls, cross-attention, greedy writing."""
+"""Checkers: the shift by one, the masks of the three calls, cross-attention, greedy writing."""
 
 import math
 from collections.abc import Callable

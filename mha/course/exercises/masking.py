@@ -1,4 +1,4 @@
-"""Checkers of chapter 03: a causal mask, masked weights, two masks in one, a leak detector."""
+"""Checkers: a causal mask, masked weights, two masks in one, a leak detector."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Checkers of chapter 19: a running average, the depth-scaled start, merged attention."""
+"""Checkers: a running average, the depth-scaled start, merged attention."""
 
 import math
 

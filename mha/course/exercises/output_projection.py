@@ -1,4 +1,4 @@
-"""Checkers of chapter 06: contributions of heads, folding W^O, the OV circuit."""
+"""Checkers: contributions of heads, folding W^O, the OV circuit."""
 
 import math
 

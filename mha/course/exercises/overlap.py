@@ -1,4 +1,4 @@
-"""Checkers of chapter 15: which channels a head reads, heads that are widened, what they weigh."""
+"""Checkers: which channels a head reads, heads that are widened, what they weigh."""
 
 import torch
 import torch.nn.functional as F

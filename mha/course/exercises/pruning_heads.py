@@ -1,4 +1,4 @@
-"""Checkers of chapter 10: importance, a cut, the chance that a gate is open, the patient search."""
+"""Checkers: importance, a cut, the chance that a gate is open, the patient search."""
 
 import math
 

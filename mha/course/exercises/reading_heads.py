@@ -1,4 +1,4 @@
-"""Checkers of chapter 09: a score, the targets of induction, a null, what arrives."""
+"""Checkers: a score, the targets of induction, a null, what arrives."""
 
 import torch
 from torch import Tensor
@@ -191,5 +191,5 @@ check_arrives = Exercise(
             w * torch.einsum("hjd,mhd->hjm", v, o.unflatten(1, (len(v), -1))).abs().sum(-1)[:, None]
         ),
     },
-    next_step="Next: chapter 10, which heads can go.",
+    next_step="The next chapter asks which heads can go.",
 )

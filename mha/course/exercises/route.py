@@ -1,4 +1,4 @@
-"""Checkers of chapter 16: gates in heads, the balance of the routed heads, reading for chosen queries only."""
+"""Checkers: gates in heads, the balance of the routed heads, reading for chosen queries only."""
 
 import torch
 from torch import Tensor
@@ -150,5 +150,5 @@ check_read = Exercise(
         "the queries that were not chosen are answered too": lambda q, k, v, g: _read(q, k, v, g + (g == 0).to(g)),
         "the gates are divided by their sum": lambda q, k, v, g: _read(q, k, v, g / g.sum()),
     },
-    next_step="Next: chapter 17, where heads are mixed instead of chosen.",
+    next_step="In the next chapter heads are mixed instead of chosen.",
 )

@@ -1,4 +1,4 @@
-"""Checkers of chapter 18: when a word is out, heads of their own kind, the backward pass with zeros."""
+"""Checkers: when a word is out, heads of their own kind, the backward pass with zeros."""
 
 import math
 

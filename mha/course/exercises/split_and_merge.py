@@ -1,4 +1,4 @@
-"""Checkers of chapter 05: cut into heads, join them again, fold a mask, a whole layer from stored weights."""
+"""Checkers: cut into heads, join them again, fold a mask, a whole layer from stored weights."""
 
 import math
 
@@ -175,5 +175,5 @@ check_layer = Exercise(
         "W_o is not transposed": lambda *a: _layer(*a[:4], a[4].T, a[5]),
     },
     by_hand=True,
-    next_step="Next: chapter 06 asks what W_o is for.",
+    next_step="The next chapter asks what W_o is for.",
 )

@@ -1,4 +1,4 @@
-"""Checkers of chapter 01: softmax, one query's read, a whole attention head."""
+"""Checkers: softmax, one query's read, a whole attention head."""
 
 import math
 
@@ -118,5 +118,5 @@ check_attention = Exercise(
         "no softmax": lambda *a: _head(*a, softmax=lambda s: s),
     },
     by_hand=True,
-    next_step="Next: chapter 02 asks why the scale is there.",
+    next_step="The next chapter asks why the scale is there.",
 )

@@ -1,4 +1,4 @@
-"""Checkers of chapter 04: rank side by side, two heads by hand, the price of one average, who looks at itself."""
+"""Checkers: rank side by side, two heads by hand, the price of one average, who looks at itself."""
 
 import torch
 

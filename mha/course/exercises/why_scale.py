@@ -1,4 +1,4 @@
-"""Checkers of chapter 02: the spread of scores, the scale of several heads, QK-norm, the backward pass."""
+"""Checkers: the spread of scores, the scale of several heads, QK-norm, the backward pass."""
 
 import math
 

@@ -1,6 +1,6 @@
 """Faults of cutting heads, joining them, and of the matrices around them.
 
-Taught in: chapters 04 to 06, 12 and 13.
+Taught in: why_many_heads, split_and_merge, output_projection, cache_and_sharing, across_machines.
 """
 
 import copy
@@ -148,7 +148,7 @@ CUTTING = (
         shuffled_words_stay_words,
         lambda f: f(X, 2).shape == (1, 2, 6, 2),
         ("jadore801120/attention-is-all-you-need-pytorch#7", "reczoo/FuxiCTR#30"),
-        "05_split_and_merge#a-fault-from-the-wild",
+        "split_and_merge#a-fault-from-the-wild",
     ),
     Exhibit(
         "Heads joined without going back",
@@ -159,7 +159,7 @@ CUTTING = (
         a_row_holds_one_word,
         lambda f: f(HEADS).shape == (1, 6, 4),
         ("jsbaan/transformer-from-scratch#6", "649453932/Chinese-Text-Classification-Pytorch#53"),
-        "05_split_and_merge#a-fault-from-the-wild",
+        "split_and_merge#a-fault-from-the-wild",
     ),
     Exhibit(
         "The word is cut, and not its projection",
@@ -170,7 +170,7 @@ CUTTING = (
         every_head_sees_every_channel,
         lambda f: f(X, torch.ones(4, 4), 2).shape == (1, 2, 6, 2),
         ("MarcoMeter/episodic-transformer-memory-ppo#22",),
-        "05_split_and_merge#experiment-which-channels-does-a-head-read",
+        "split_and_merge#experiment-which-channels-does-a-head-read",
     ),
     Exhibit(
         "Four copies of one matrix",
@@ -181,7 +181,7 @@ CUTTING = (
         no_two_start_alike,
         lambda f: [tuple(linear.weight.shape) for linear in f(4)] == [(4, 4)] * 4,
         ("harvardnlp/annotated-transformer#9", "pytorch/pytorch#86274"),
-        "04_why_many_heads#a-fault-from-the-wild",
+        "why_many_heads#a-fault-from-the-wild",
     ),
     Exhibit(
         "Heads in a plain list",
@@ -192,7 +192,7 @@ CUTTING = (
         every_head_can_be_trained,
         lambda f: len(f(3).heads) == 3 and f(3).heads[0](X).shape == (1, 6, 2),
         ("pytorch/pytorch#666", "pytorch/pytorch#715"),
-        "04_why_many_heads#a-fault-from-the-wild",
+        "why_many_heads#a-fault-from-the-wild",
     ),
     Exhibit(
         "Shared keys repeated in the wrong order",
@@ -203,7 +203,7 @@ CUTTING = (
         neighbors_share_a_key,
         lambda f: f(torch.zeros(1, 2, 3, 4), 2).shape == (1, 4, 3, 4),
         ("onnx/onnx#7274", "ekzhang/jax-js#180"),
-        "12_cache_and_sharing",
+        "cache_and_sharing",
     ),
     Exhibit(
         "The bias is added by every process",
@@ -214,6 +214,6 @@ CUTTING = (
         two_processes_equal_one,
         lambda f: f(X[0].chunk(2, 1), torch.ones(4, 4).chunk(2), torch.ones(4)).shape == (6, 4),
         ("huggingface/text-generation-inference#1036", "awslabs/slapo#10"),
-        "13_across_machines",
+        "across_machines",
     ),
 )

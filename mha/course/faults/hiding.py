@@ -1,6 +1,6 @@
 """Faults of masks. In this file too, True means "may look".
 
-Taught in: chapters 03, 05, 07 and 12.
+Taught in: masking, split_and_merge, in_the_transformer, cache_and_sharing.
 """
 
 import torch
@@ -161,7 +161,7 @@ HIDING = (
         the_first_word_sees_itself_alone,
         lambda f: f(Q, K, V, SEE).shape == V.shape,
         ("rasbt/LLMs-from-scratch#1061", "pytorch/pytorch#170415"),
-        "03_masking#whose-true",
+        "masking#whose-true",
     ),
     Exhibit(
         "Weights erased after the softmax",
@@ -172,7 +172,7 @@ HIDING = (
         hidden_scores_change_nothing,
         weights_fit,
         ("huggingface/pytorch-image-models#2236",),
-        "03_masking#first-try-erase-the-weights",
+        "masking#first-try-erase-the-weights",
     ),
     Exhibit(
         "The softmax before the mask",
@@ -183,7 +183,7 @@ HIDING = (
         hidden_scores_change_nothing,
         weights_fit,
         ("lucidrains/memory-compressed-attention#2",),
-        "03_masking#first-try-erase-the-weights",
+        "masking#first-try-erase-the-weights",
     ),
     Exhibit(
         "Scores multiplied with the mask",
@@ -194,7 +194,7 @@ HIDING = (
         lambda f: bool((f(SCORES, SEE)[~SEE] == 0).all()),
         weights_fit,
         ("georg-wolflein/good-features#1",),
-        "03_masking#second-try-erase-the-scores",
+        "masking#second-try-erase-the-scores",
     ),
     Exhibit(
         "Minus nothing instead of minus infinity",
@@ -205,7 +205,7 @@ HIDING = (
         lambda f: bool((f(SCORES, SEE)[~SEE] == 0).all()),
         weights_fit,
         ("hyunwoongko/transformer#10",),
-        "03_masking#second-try-erase-the-scores",
+        "masking#second-try-erase-the-scores",
     ),
     Exhibit(
         "Minus a billion in half precision",
@@ -216,7 +216,7 @@ HIDING = (
         works_in_half_precision,
         weights_fit,
         ("NVIDIA/apex#1052", "bentrevett/pytorch-seq2seq#191"),
-        "03_masking#experiment-how-negative-must-it-be",
+        "masking#experiment-how-negative-must-it-be",
     ),
     Exhibit(
         "A query with nothing to see",
@@ -227,7 +227,7 @@ HIDING = (
         nothing_to_see_is_no_number_problem,
         weights_fit,
         ("pytorch/pytorch#41508",),
-        "03_masking#rows-with-nothing-to-look-at",
+        "masking#rows-with-nothing-to-look-at",
     ),
     Exhibit(
         "A padding mask of two axes",
@@ -238,7 +238,7 @@ HIDING = (
         each_sentence_hides_its_own_padding,
         lambda f: f([3, 3, 3], torch.zeros(3, 2, 3, 3)).shape == (3, 2, 3, 3),
         ("phlippe/uvadlc_notebooks#67", "pytorch/pytorch#81830"),
-        "03_masking#sentences-of-unequal-length",
+        "masking#sentences-of-unequal-length",
     ),
     Exhibit(
         "Masks repeated in the wrong order",
@@ -249,7 +249,7 @@ HIDING = (
         the_heads_of_a_sentence_share_its_mask,
         lambda f: f(torch.zeros(2, 3, 3), 4).shape == (8, 3, 3),
         ("line/lighthouse#77", "ArrowLuo/CLIP4Clip#22"),
-        "05_split_and_merge#heads-and-sentences-in-one-axis",
+        "split_and_merge#heads-and-sentences-in-one-axis",
     ),
     Exhibit(
         "The triangle in the wrong corner",
@@ -260,6 +260,6 @@ HIDING = (
         a_new_word_sees_the_past,
         lambda f: f(2, 6).shape == (2, 6) and torch.equal(f(5, 5), SEE),
         ("pytorch/pytorch#103082", "Dao-AILab/flash-attention#282"),
-        "03_masking#when-the-new-words-are-few",
+        "masking#when-the-new-words-are-few",
     ),
 )

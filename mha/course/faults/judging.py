@@ -1,6 +1,6 @@
 """Faults of judging a model, which no model can be blamed for.
 
-Taught in: chapter 21.
+Taught in: choosing.
 """
 
 import torch
@@ -38,6 +38,6 @@ JUDGING = (
         every_answer_counts,
         lambda f: 0 <= f(RIGHT, 64)[0] <= 1,
         ("lss-1138/SparseTSF#3", "kwuking/TimeMixer#100"),
-        "21_choosing#a-fault-from-the-wild",
+        "choosing#a-fault-from-the-wild",
     ),
 )

@@ -1,6 +1,6 @@
 """Faults of switching heads off and cutting them out.
 
-Taught in: chapter 10.
+Taught in: pruning_heads.
 """
 
 import torch
@@ -16,7 +16,7 @@ Q, K, V = (torch.randn(2, 4, 50, 16, generator=RANDOM) for _ in range(3))  # 4 h
 W_O = torch.randn(64, 64, generator=RANDOM)  # as nn.Linear stores it: (out, in)
 
 
-PLACE = "10_pruning_heads#a-fault-from-the-wild"
+PLACE = "pruning_heads#a-fault-from-the-wild"
 
 
 def mask_on_what_nobody_reads(q, k, v, keep):

@@ -1,6 +1,6 @@
 """Faults that depend on the mode, on the order of calls, or on where the weights come from.
 
-Taught in: chapters 03, 07, 08, 12 and 20.
+Taught in: masking, in_the_transformer, positions, depth_and_norms, cache_and_sharing, feed_back.
 """
 
 import torch
@@ -154,7 +154,7 @@ RUNNING = (
         both_modes_agree,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("shiyu-coder/Kronos#199",),
-        "07_in_the_transformer#a-fault-from-the-wild",
+        "in_the_transformer#a-fault-from-the-wild",
     ),
     Exhibit(
         "Dropout that never sleeps",
@@ -165,7 +165,7 @@ RUNNING = (
         evaluation_is_repeatable,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("pytorch/pytorch#42929", "karpathy/ng-video-lecture#30"),
-        "07_in_the_transformer#dropout-on-the-weights",
+        "in_the_transformer#dropout-on-the-weights",
     ),
     Exhibit(
         "The argument that nobody reads",
@@ -176,7 +176,7 @@ RUNNING = (
         another_mask_gives_another_result,
         lambda f: f(Q, K, V, torch.ones(5, 5, dtype=torch.bool)).shape == V.shape,
         ("karpathy/nanochat#844", "onlybooks/llm#4"),
-        "03_masking#a-fault-from-the-wild",
+        "masking#a-fault-from-the-wild",
     ),
     Exhibit(
         "The norm overwrites the sum",
@@ -187,7 +187,7 @@ RUNNING = (
         silent_attention_leaves_the_words,
         lambda f: f(V[0], nn.LayerNorm(8), torch.tanh).shape == V[0].shape,
         ("pytorch/pytorch#61165", "SHI-Labs/Compact-Transformers#25"),
-        "08_positions_and_norms#a-fault-from-the-wild",
+        "depth_and_norms#a-fault-from-the-wild",
     ),
     Exhibit(
         "Rotary pairs of the other kind",
@@ -198,7 +198,7 @@ RUNNING = (
         weights_of_neighbors_are_read_as_neighbors,
         lambda f: torch.equal(f(Q[0, 0, 0], torch.zeros(4)), Q[0, 0, 0]),
         ("rasbt/LLMs-from-scratch#747", "jzhang38/TinyLlama#24"),
-        "08_positions_and_norms#a-fault-from-the-wild",
+        "positions#a-fault-from-the-wild",
     ),
     Exhibit(
         "A counter that is not set back",
@@ -209,7 +209,7 @@ RUNNING = (
         a_second_text_is_like_a_first,
         lambda f: len(f(Pointer(), 3)) == 3,
         ("rasbt/LLMs-from-scratch#925",),
-        "12_cache_and_sharing",
+        "cache_and_sharing",
     ),
     Exhibit(
         "The softmax that is thrown away",
@@ -220,6 +220,6 @@ RUNNING = (
         a_mixture_of_equal_states_is_that_state,
         lambda f: f(V[0], torch.ones(1)).shape == V[0, 0].shape,
         ("lucidrains/feedback-transformer-pytorch#8",),
-        "20_feed_back#a-fault-from-the-wild",
+        "feed_back#a-fault-from-the-wild",
     ),
 )

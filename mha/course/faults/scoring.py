@@ -1,6 +1,6 @@
 """Faults of scores, scale and softmax.
 
-Taught in: chapters 01, 02, 06 and 08.
+Taught in: why_attention, why_scale, output_projection, depth_and_norms.
 """
 
 import torch
@@ -129,7 +129,7 @@ SCORING = (
         scores_spread_by_one,
         scores_fit,
         ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
-        "02_why_scale#a-fault-from-the-wild",
+        "why_scale#a-fault-from-the-wild",
     ),
     Exhibit(
         "A scale that was turned over twice",
@@ -140,7 +140,7 @@ SCORING = (
         scores_spread_by_one,
         scores_fit,
         ("AI-Hypercomputer/maxtext#1370",),
-        "02_why_scale#experiment-four-divisors",
+        "why_scale#experiment-four-divisors",
     ),
     Exhibit(
         "A scale in one path only",
@@ -151,7 +151,7 @@ SCORING = (
         both_paths_agree,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("mlc-ai/mlc-llm#3426",),
-        "02_why_scale#experiment-four-divisors",
+        "why_scale#experiment-four-divisors",
     ),
     Exhibit(
         "Divided after the softmax",
@@ -162,7 +162,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("FrancescoSaverioZuppichini/ViT#2",),
-        "02_why_scale#a-fault-from-the-wild",
+        "why_scale#a-fault-from-the-wild",
     ),
     Exhibit(
         "Softmax over the queries",
@@ -173,7 +173,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("labmlai/annotated_deep_learning_paper_implementations#146", "nerdai/llms-from-scratch-rs#30"),
-        "01_why_attention#a-fault-from-the-wild",
+        "why_attention#a-fault-from-the-wild",
     ),
     Exhibit(
         "One softmax over all heads",
@@ -184,7 +184,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("facebookresearch/detr#247",),
-        "01_why_attention#a-fault-from-the-wild",
+        "why_attention#a-fault-from-the-wild",
     ),
     Exhibit(
         "No output matrix",
@@ -195,7 +195,7 @@ SCORING = (
         one_value_reaches_every_channel,
         output_fits,
         ("Kyubyong/transformer#117",),
-        "06_output_projection#a-fault-from-the-wild",
+        "output_projection#a-fault-from-the-wild",
     ),
     Exhibit(
         "An output matrix with a ReLU",
@@ -206,6 +206,6 @@ SCORING = (
         minus_twice_gives_minus_twice,
         output_fits,
         ("Kyubyong/transformer#17",),
-        "06_output_projection#a-fault-from-the-wild",
+        "output_projection#a-fault-from-the-wild",
     ),
 )

@@ -1,4 +1,4 @@
-"""Questions of chapter 13."""
+"""Questions of across_machines."""
 
 from mha.course.quiz.page import Question
 

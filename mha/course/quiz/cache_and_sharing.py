@@ -1,4 +1,4 @@
-"""Questions of chapter 12."""
+"""Questions of cache_and_sharing."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 21."""
+"""Questions of choosing."""
 
 from mha.course.quiz.page import Question
 

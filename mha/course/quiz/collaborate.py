@@ -1,4 +1,4 @@
-"""Questions of chapter 14."""
+"""Questions of collaborate."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 17."""
+"""Questions of compose."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 11."""
+"""Questions of counting_cost."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 20."""
+"""Questions of feed_back."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 07."""
+"""Questions of in_the_transformer."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 03."""
+"""Questions of masking."""
 
 from mha.course.quiz.page import Question
 

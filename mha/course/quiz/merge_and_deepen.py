@@ -1,4 +1,4 @@
-"""Questions of chapter 19."""
+"""Questions of merge_and_deepen."""
 
 from mha.course.quiz.page import Question
 

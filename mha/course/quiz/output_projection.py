@@ -1,4 +1,4 @@
-"""Questions of chapter 06."""
+"""Questions of output_projection."""
 
 from mha.course.quiz.page import Question
 

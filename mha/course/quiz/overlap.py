@@ -1,4 +1,4 @@
-"""Questions of chapter 15."""
+"""Questions of overlap."""
 
 from mha.course.quiz.page import Question
 

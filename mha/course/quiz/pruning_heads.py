@@ -1,4 +1,4 @@
-"""Questions of chapter 10."""
+"""Questions of pruning_heads."""
 
 from mha.course.quiz.page import Question
 

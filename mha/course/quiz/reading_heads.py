@@ -1,4 +1,4 @@
-"""Questions of chapter 09."""
+"""Questions of reading_heads."""
 
 from mha.course.quiz.page import Question
 

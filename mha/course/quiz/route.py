@@ -1,4 +1,4 @@
-"""Questions of chapter 16."""
+"""Questions of route."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 18."""
+"""Questions of sparsify."""
 
 from mha.course.quiz.page import Question
 

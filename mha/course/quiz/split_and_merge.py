@@ -1,4 +1,4 @@
-"""Questions of chapter 05."""
+"""Questions of split_and_merge."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions before the course: can you start with chapter 01, and where to begin if not."""
+"""Questions before the course: can you start with the first chapter, and where to begin if not."""
 
 from mha.course.quiz.page import Question
 
@@ -12,18 +12,18 @@ QUESTIONS = (
         wrong=(
             (
                 "A · B, of shape (3, 4)",
-                "The inner sizes would be 4 and 5. Look up the matrix product before chapter 01.",
+                "The inner sizes would be 4 and 5. Look up the matrix product before the first chapter.",
             ),
             (
                 "Aᵀ · B, of shape (4, 4)",
-                "The inner sizes would be 3 and 5. Look up the matrix product before chapter 01.",
+                "The inner sizes would be 3 and 5. Look up the matrix product before the first chapter.",
             ),
             ("none of them", "Transpose one of the two, and it fits."),
         ),
     ),
     Question(
         "What is the dot product of (1, 0, 2) and (3, 5, −1)?",
-        right=("1", "1·3 + 0·5 + 2·(−1) = 1. You need no more than this in chapter 01."),
+        right=("1", "1·3 + 0·5 + 2·(−1) = 1. You need no more than this in the first chapter."),
         wrong=(
             ("(3, 0, −2)", "These are the three products. The dot product adds them up."),
             ("10", "That is the sum of all the entries. Multiply entry by entry first."),
@@ -58,7 +58,7 @@ QUESTIONS = (
         "A loss falls when a weight grows a little. Which sign has its derivative, and what does a training step do?",
         right=(
             "negative; the step makes the weight larger",
-            "A step goes against the derivative. From chapter 02 on, you should know this.",
+            "A step goes against the derivative. From the second chapter on, you should know this.",
         ),
         wrong=(
             ("positive; the step makes the weight larger", "Falling means a negative derivative."),

@@ -1,4 +1,4 @@
-"""Questions of chapter 01."""
+"""Questions of why_attention."""
 
 from mha.course.quiz.page import Question
 

@@ -1,4 +1,4 @@
-"""Questions of chapter 04."""
+"""Questions of why_many_heads."""
 
 from mha.course.quiz.page import Question
 

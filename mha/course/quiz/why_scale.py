@@ -1,4 +1,4 @@
-"""Questions of chapter 02."""
+"""Questions of why_scale."""
 
 from mha.course.quiz.page import Question
 

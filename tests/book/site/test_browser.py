@@ -155,7 +155,7 @@ KINDS = {  # one page of each kind, with what only such pages have
     "book/claims_ledger.html": "table",
     "notebooks/02_why_scale.html": "details.tryit",  # an editor, sliders, figures, formulas, a quiz
     "notebooks/03_masking.html": "figure.mha-frames",
-    "notebooks/09_reading_heads.html": ".mha-hv",
+    "notebooks/10_reading_heads.html": ".mha-hv",
     "search.html": "form",
 }
 

@@ -1,6 +1,6 @@
-"""Write book/fault_museum.md from the exhibits in mha/museum: symptom, broken code, the test, mended code.
+"""Write book/fault_museum.md from the exhibits in mha/course/faults: symptom, broken code, the test, mended code.
 
-    python tools/make_museum.py
+    python tools/make_faults.py
 
 A test runs every exhibit and compares the page.
 """
@@ -22,7 +22,7 @@ broken lines, the test that sees the fault, and the mended lines. **Both version
 shapes are right. That is why the faults lived so long. The tests of the course run every exhibit: the broken one must
 fail its test, the mended one must pass it.
 
-The code is in `mha/museum`; `True` in a mask means "may look".
+The code is in `mha/course/faults`; `True` in a mask means "may look".
 
 ## By symptom
 
@@ -50,9 +50,10 @@ def code(*functions):
 
 
 def link(place):
-    """A link to the section of a chapter."""
-    file, _, heading = place.partition("#")
-    return f"../notebooks/{file}.ipynb{'#' if heading else ''}{heading}"
+    """A link to the section of a chapter, such as "split_and_merge#a-fault-from-the-wild"."""
+    topic, hash_sign, heading = place.partition("#")
+    (path,) = (ROOT / "notebooks").glob(f"[0-9][0-9]_{topic}.ipynb")
+    return f"[chapter {path.stem[:2]}](../notebooks/{path.name}{hash_sign}{heading})"
 
 
 def shown(test):
@@ -67,12 +68,11 @@ def page():
     index = sorted(f"| {e.symptom} | {{ref}}`{e.title} <{anchor(e)}>` |" for e in EXHIBITS)
     parts = [HEAD + "\n".join(index) + "\n\n## The exhibits\n"]
     for number, e in enumerate(EXHIBITS, start=1):
-        chapter = f"[chapter {e.place[:2]}]({link(e.place)})"
         parts.append(
             f"({anchor(e)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
             f"**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
             f"**Mended:**\n\n{code(e.mended)}\n\n"
-            f"**Seen in** {', '.join(map(thread, e.threads))}. **Taught in** {chapter}.\n"
+            f"**Seen in** {', '.join(map(thread, e.threads))}. **Taught in** {link(e.place)}.\n"
         )
     return "\n".join(parts)
 
