@@ -44,6 +44,7 @@ test-processors: .venv/.with-book,test  ## run all notebooks as older processors
 lint: .venv/.with-book,test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 
 read: | _build/html/index.html  ## serve the built book on this computer and open the browser
 	$(PY) tools/read_book.py
@@ -72,7 +73,7 @@ constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in co
 	$(PY) tools/make_constraints.py
 
 clean:  ## remove the built book and all caches; the environment .venv stays
-	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o \
 	  \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 

@@ -4,8 +4,9 @@ Taught in: pruning_heads.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -42,7 +43,7 @@ class HardConcrete(nn.Module):
 
     def forward(self) -> Float[Tensor, "h"]:
         """Draw gates in training, give their usual values in evaluation."""
-        odds = self.log_a
+        odds: Tensor = self.log_a
         if self.training:
             u = torch.empty_like(odds).uniform_(SMALLEST, 1 - SMALLEST)
             odds = (u.log() - (-u).log1p() + odds) / self.beta
@@ -85,9 +86,8 @@ class Gates(nn.Module):
         super().__init__()
         layers = attention_layers(model)
         self.paths = list(layers)
-        self.each = nn.ModuleList(
-            HardConcrete(layer.heads, log_a=log_a, beta=beta, low=low, high=high) for layer in layers.values()
-        )
+        each = (HardConcrete(layer.heads, log_a=log_a, beta=beta, low=low, high=high) for layer in layers.values())
+        self.each = cast(Sequence[HardConcrete], nn.ModuleList(each))
         self.to(next(model.parameters()))
 
     @contextmanager
@@ -96,8 +96,7 @@ class Gates(nn.Module):
         with ExitStack() as stack:
             for path, gate in zip(self.paths, self.each, strict=True):
                 draw = gate.decided if decided else gate
-                closing = edit(model.get_submodule(path), heads=lambda z, draw=draw: z * draw()[:, None, None])
-                stack.enter_context(closing)
+                stack.enter_context(edit(model.get_submodule(path), heads=_closing(draw)))
             yield
 
     def penalty(self) -> Float[Tensor, ""]:
@@ -114,3 +113,7 @@ class Gates(nn.Module):
             count = max(at_least, int(gate.decided().sum()))
             kept[path] = sorted(gate.log_a.argsort(descending=True, stable=True)[:count].tolist())
         return kept
+
+
+def _closing(draw: Callable[[], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda z: z * draw()[:, None, None]

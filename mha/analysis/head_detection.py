@@ -52,8 +52,8 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
     largest = (weights == weights.amax(-1, keepdim=True)).to(weights)
     agrees = (largest * targets).sum(-1) / largest.sum(-1)
     each = counts.sum((0, 2)).clamp_min(1)
-    means = ((share * counts).sum((0, 2)) / each for share in ((weights * targets).sum(-1), agrees))
-    return HeadScores(*means, int(targets.any(-1).sum()))
+    weight, argmax = ((share * counts).sum((0, 2)) / each for share in ((weights * targets).sum(-1), agrees))
+    return HeadScores(weight, argmax, int(targets.any(-1).sum()))
 
 
 def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:

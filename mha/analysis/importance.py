@@ -5,6 +5,7 @@ Taught in: pruning_heads.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,12 +35,13 @@ def head_importance(
     Taught in: pruning_heads.
     """
     layers, training = attention_layers(model), model.training
-    totals, examples = dict.fromkeys(layers, 0.0), 0
+    totals: dict[str, Tensor] = {}
+    examples = 0
     try:
         model.eval()
         for batch in batches:
             slopes = _slopes(model, layers, losses, batch)
-            totals = {path: totals[path] + slope.abs().sum(0) for path, slope in slopes.items()}
+            totals = {path: totals.get(path, 0.0) + slope.abs().sum(0) for path, slope in slopes.items()}
             examples += len(next(iter(slopes.values())))
     finally:
         model.train(training)
@@ -60,7 +62,7 @@ def _slopes(model: nn.Module, layers: Mapping[str, Heads], losses: Callable, bat
 
     with ExitStack() as stack, torch.enable_grad():
         for path, layer in layers.items():
-            stack.enter_context(edit(layer, heads=lambda z, path=path: gated(path, z)))
+            stack.enter_context(edit(layer, heads=partial(gated, path)))
         loss = losses(model, batch)
         sizes = {len(gate) for gate in gates.values()}
         if loss.ndim != 1 or {len(loss)} != sizes:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -93,7 +94,7 @@ def _first(trial: Trial, x: Tensor) -> Tensor:
     return before
 
 
-def _run(trial: Trial, x: Tensor) -> object:
+def _run(trial: Trial, x: Tensor) -> Any:
     with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         return trial(x.clone())

@@ -4,7 +4,7 @@ Taught in: pruning_heads.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -41,9 +41,9 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
     Taught in: pruning_heads.
     """
     _known(model, keep)
-    model = copy.deepcopy(model)
+    layers = attention_layers(model := copy.deepcopy(model))
     for path, heads in keep.items():
-        smaller = model.get_submodule(path).take_heads(heads)
+        smaller = layers[path].take_heads(heads)
         if not path:
             return smaller
         model.set_submodule(path, smaller)
@@ -58,8 +58,12 @@ def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[
         for path, heads in keep.items():
             gate = torch.zeros(layers[path].heads, 1, 1)
             gate[list(heads)] = 1
-            stack.enter_context(edit(layers[path], heads=lambda z, gate=gate: z * gate.to(z)))
+            stack.enter_context(edit(layers[path], heads=_times(gate)))
         yield
+
+
+def _times(gate: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda z: z * gate.to(z)
 
 
 def _known(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> dict[str, Heads]:

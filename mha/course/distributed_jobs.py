@@ -32,7 +32,7 @@ def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor
         linear.reset_parameters()
     x, memory = (torch.randn(2, n, 16, dtype=torch.float32) for n in (5, 3))
     device = torch.cuda.current_device() if dist.is_initialized() and dist.get_backend() == "nccl" else "cpu"
-    return layer.to(device, torch.float64), *(t.to(device, torch.float64) for t in (x, memory))
+    return layer.to(device, torch.float64), x.to(device, torch.float64), memory.to(device, torch.float64)
 
 
 def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
@@ -40,12 +40,12 @@ def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
 
     Taught in: across_machines.
     """
-    inputs = [x.clone().requires_grad_() for x in inputs]
+    given = [x.clone().requires_grad_() for x in inputs]
     with count_all_reduces() as forward:
-        y = layer(*inputs)
+        y = layer(*given)
     with count_all_reduces() as backward:
         y.square().sum().backward()
-    found = [y.detach(), *(t.grad for t in (*inputs, *layer.parameters()))]
+    found = [y.detach(), *(t.grad for t in (*given, *layer.parameters()))]
     parts = [t.full_tensor() if isinstance(t, DTensor) else t for t in found]
     return {"numbers": [t.cpu().numpy() for t in parts], "forward": forward, "backward": backward}
 

@@ -8,7 +8,7 @@ import io
 import textwrap
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -22,10 +22,13 @@ SHOWN = {tokenize.NEWLINE: "⏎", tokenize.INDENT: "⇥", tokenize.DEDENT: "⇤"
 LEFT_OUT = {tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER, tokenize.ENCODING}
 
 
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+SCOPES: tuple[type[ast.AST], ...] = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 SCOPES += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+Place = tuple[int | None, int | None]  # line and column
 
 
 class Program(NamedTuple):
@@ -79,14 +82,16 @@ def _link(scope: ast.AST, names: Tensor, places: dict, lines: list[str]) -> None
             names[place, set_at[name]] = True
 
 
-def _inside(scope: ast.AST, end: tuple[int, int] | None = None):
+def _inside(scope: ast.AST, end: Place | None = None) -> Iterator[tuple[ast.Name | ast.arg, Place | None]]:
     """List names and arguments of a scope, with the place where a name that an assignment sets begins to count."""
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, (ast.Name, ast.arg)):
             yield node, end
         if not isinstance(node, SCOPES):
-            assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))
-            yield from _inside(node, (node.end_lineno, node.end_col_offset) if assigns else end)
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                yield from _inside(node, (node.end_lineno, node.end_col_offset))
+            else:
+                yield from _inside(node, end)
 
 
 LEARNED = (
@@ -124,7 +129,7 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     found = []
     for module in modules:
         spec = find_spec(module)
-        if spec is None or not str(spec.origin).endswith(".py"):
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             raise ValueError(f"{module} has no Python source: take another module")
         with tokenize.open(spec.origin) as file:
             source = file.read()
@@ -145,7 +150,8 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
     else:
         names = like.names
     number = {name: n for n, name in enumerate(names)}
-    words, set_at = [], []
+    words: list[int] = []
+    set_at: list[int] = []
     for program in programs:
         start, uses = len(words), program.names.any(1)
         set_at += torch.where(uses, program.names.int().argmax(1) + start, -1).tolist()

@@ -56,7 +56,8 @@ def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 
 
 def _one(fills: list[bool], opens: list[bool], kinds: list[int]) -> list[int]:
     """Write one text, with the stack of brackets that wait."""
-    row, waiting = [], []
+    row: list[int] = []
+    waiting: list[int] = []
     for fill, new, kind in zip(fills, opens, kinds, strict=True):
         if fill:
             row.append(6)

@@ -157,7 +157,7 @@ def attend(
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
     mask = _visible(q, k, mask, is_causal)
     empty = None if mask is None else ~mask.any(-1, keepdim=True)  # kernels disagree about empty rows: open and zero
-    mask = None if mask is None else mask | empty
+    mask = None if mask is None or empty is None else mask | empty
     read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
     return read if empty is None else read.masked_fill(empty, 0)
 

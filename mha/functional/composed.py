@@ -37,11 +37,11 @@ def attend_in_chunks(
     for n, start in ((n, start) for n in range(b) for start in range(0, i, CHUNK)):
         rows = slice(start, min(start + CHUNK, i))
         seen = slice(j - i + rows.stop if is_causal else j)
-        places = [(matrices[n, rows], pieces[n, ..., seen]) for matrices, pieces in (before, after)]
+        first, last = ((matrices[n, rows], pieces[n, ..., seen]) for matrices, pieces in (before, after))
         shown = None if mask is None else mask[n, :, rows, seen].transpose(0, 1)
         if is_causal:
             shown = combine(shown, causal_mask(rows.stop - start, seen.stop, device=q.device)[:, None])
-        weights = _weights(q[n, :, rows], k[n, :, seen], shown, *places, rooms)
+        weights = _weights(q[n, :, rows], k[n, :, seen], shown, first, last, rooms)
         torch.bmm(weights.transpose(0, 1), v[n, :, seen], out=read[n, rows].transpose(0, 1))
     return read.transpose(1, 2)
 

@@ -30,14 +30,15 @@ def read_where(
     always = next((head for head, count in enumerate(counts) if min(count) < i), h)
     read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
     if always:
-        some = (x if x is None else x[:, :always] for x in (q, k, v, mask))
-        read[:-1].view(b, i, h, -1)[:, :, :always] = attend(*some, **how).transpose(1, 2)
+        some = None if mask is None else mask[:, :always]
+        found = attend(q[:, :always], k[:, :always], v[:, :always], some, **how)
+        read[:-1].view(b, i, h, -1)[:, :, :always] = found.transpose(1, 2)
     for part, longest in _read_together(counts, always):
         rows = _rows(asked[:, part], longest, in_order=is_causal)
         at = _places(rows, i, h, part)
         queries = q.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at.flatten()).view(*rows.shape, -1)
-        some = (x if x is None else x[:, part] for x in (k, v, mask))
-        found = _read_apart(queries, rows, i, *some, **how)
+        some = None if mask is None else mask[:, part]
+        found = _read_apart(queries, rows, i, k[:, part], v[:, part], some, **how)
         at = at.where(asked[:, part].gather(2, rows), len(read) - 1)
         read.index_copy_(0, at.flatten(), found.reshape(at.numel(), -1))
     return read[:-1].view(b, i, h, -1).mul_(gates.transpose(1, 2)[..., None]).transpose(1, 2)
@@ -78,7 +79,7 @@ def _read_apart(
         found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
         return torch.stack(found) if len(found) > 1 else found[0][None]
     seen = None if mask is None else mask.gather(2, rows[..., None].expand(-1, -1, -1, mask.shape[3]))
-    if is_causal:
+    if is_causal and seen is not None:
         seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[..., None])
     return attend(q, k, v, seen, dropout=dropout)
 

@@ -8,6 +8,7 @@ Taught in: in_the_transformer.
 
 import os
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ def transformers_plan(module: nn.Module) -> Plan:
     return PLANS[name](module)
 
 
-def bert_plan(module: nn.Module) -> Plan:
+def bert_plan(module: Any) -> Plan:
     """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names."""
     inside = module.self
     kind = getattr(inside, "position_embedding_type", "absolute")
@@ -65,7 +66,7 @@ def bert_plan(module: nn.Module) -> Plan:
     return _plan("BertAttention", sizes, weights, options)
 
 
-def gpt2_plan(module: nn.Module) -> Plan:
+def gpt2_plan(module: Any) -> Plan:
     """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round."""
     reasons = {
         "scale_attn_weights=False leaves scores undivided; ours divide by √d": not module.scale_attn_weights,
@@ -74,10 +75,10 @@ def gpt2_plan(module: nn.Module) -> Plan:
     }
     refuse("GPT2Attention", [reason for reason, holds in reasons.items() if holds], CHANGE)
     if module.is_cross_attention:
-        inputs = (_turned(module.q_attn)[0], *_turned(module.c_attn, 2))
+        inputs = [_turned(module.q_attn)[0], *_turned(module.c_attn, 2)]
     else:
         inputs = _turned(module.c_attn, 3)
-    weights = {}
+    weights: dict[str, Tensor] = {}
     for letter, (weight, bias) in zip("qkvo", (*inputs, _turned(module.c_proj)[0]), strict=True):
         weights |= {f"W_{letter}.weight": weight, f"W_{letter}.bias": bias}
     sizes = {"heads": module.num_heads, "kv_heads": module.num_heads, "d_head": module.head_dim}
@@ -85,7 +86,7 @@ def gpt2_plan(module: nn.Module) -> Plan:
     return _plan("GPT2Attention", sizes | {"dropout": module.attn_dropout.p}, weights, options)
 
 
-def llama_plan(module: nn.Module) -> Plan:
+def llama_plan(module: Any) -> Plan:
     """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
     config = module.config
     rope = getattr(config, "rope_parameters", None)
@@ -118,7 +119,7 @@ def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
     return {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
 
 
-def _turned(conv: nn.Module, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
+def _turned(conv: Any, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
     """Cut a ``Conv1D``, whose weight is (in, out), into views of weights (out, in) and biases."""
     return list(zip(conv.weight.detach().T.chunk(parts), conv.bias.detach().chunk(parts), strict=True))
 

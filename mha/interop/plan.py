@@ -7,6 +7,7 @@ Taught in: in_the_transformer.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
 from mha.layers.multi_head import MultiHeadAttention
+from mha.layers.positions import RelativePositions
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Plan:
     """One module of another library: its name, sizes by our names, weights by our names, and its own option names."""
 
     library: str
-    sizes: dict[str, object]
+    sizes: dict[str, Any]
     weights: dict[str, Tensor]
     options: dict[str, str] = field(default_factory=dict)
-    positions: nn.Module | None = None
+    positions: RelativePositions | None = None
 
 
 def biases(weights: dict[str, Tensor]) -> str:
@@ -32,7 +34,7 @@ def biases(weights: dict[str, Tensor]) -> str:
     return "".join(letter for letter in "qkvo" if f"W_{letter}.bias" in weights)
 
 
-def sizes_of(layer: Heads) -> dict[str, object]:
+def sizes_of(layer: Heads) -> dict[str, Any]:
     """Say what a layer of this package is, in the words that a plan uses."""
     return {
         "d_model": layer.d_model,

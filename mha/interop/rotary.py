@@ -5,13 +5,14 @@ Taught in: positions.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from mha.layers.base import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 
 
 @torch.no_grad()
-def relayout(layer: nn.Module, layout: str) -> nn.Module:
+def relayout(layer: Heads, layout: str) -> Heads:
     """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
 
     Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as
@@ -24,8 +25,9 @@ def relayout(layer: nn.Module, layout: str) -> nn.Module:
         raise ValueError(f"positions are {layer.positions}, layout is {layout!r}: need RotaryPositions, {LAYOUTS}")
     if layout != layer.positions.layout:
         for linear in (layer.W_q, layer.W_k):
-            for rows in filter(lambda rows: rows is not None, (linear.weight, linear.bias)):
-                rows.copy_(reorder_rows(rows, layer.d_head, layout))
+            for rows in (linear.weight, linear.bias):
+                if rows is not None:
+                    rows.copy_(reorder_rows(rows, layer.d_head, layout))
         layer.positions.layout = layout
     return layer
 

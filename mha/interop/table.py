@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from mha.interop.hugging_face import from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.rotary import relayout
 from mha.interop.seq_first import SeqFirst
+from mha.layers.base import Heads
 
 B, N, J, D, HEADS = 3, 5, 7, 24, 6
 
@@ -31,8 +33,8 @@ class Case:
     name: str
     options: str
     make: Callable[[], nn.Module]
-    read: Callable[[nn.Module], nn.Module]
-    write: Callable[[nn.Module, nn.Module], nn.Module]
+    read: Callable[[Any], nn.Module]
+    write: Callable[[Any, nn.Module], nn.Module]
     ours: Callable[[nn.Module], Tensor]
     theirs: Callable[[nn.Module], Tensor]
 
@@ -73,13 +75,13 @@ def seq_first_case() -> Case:
     """Return the case of a sequence-first module behind :class:`SeqFirst`, with a mask (query, key, batch)."""
     x, memory, mask = noise(N, B, D), noise(J, B, D, seed=1), noise(N, J, B, seed=3) > -0.5
 
-    def read(module: nn.Module) -> nn.Module:
+    def read(module: nn.MultiheadAttention) -> nn.Module:
         module.batch_first = True
         wrapped = SeqFirst(from_torch(module))
         module.batch_first = False
         return wrapped
 
-    def write(wrapped: nn.Module, _module: nn.Module) -> nn.Module:
+    def write(wrapped: SeqFirst, _module: nn.Module) -> nn.Module:
         module = to_torch(wrapped.layer)
         module.batch_first = False
         return module
@@ -172,7 +174,7 @@ def _case(name: str, options: str, make: Callable, ours: Callable, theirs: Calla
     def read(module: nn.Module) -> nn.Module:
         return from_transformers(module) if layout is None else relayout(from_transformers(module), layout)
 
-    def write(layer: nn.Module, module: nn.Module) -> nn.Module:
+    def write(layer: Heads, module: nn.Module) -> nn.Module:
         return to_transformers(layer if layout is None else relayout(copy.deepcopy(layer), "half"), module)
 
     return Case("transformers", name, options, make, read, write, ours, theirs)
@@ -183,7 +185,7 @@ def _added(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else to_additive(mask, torch.float64).expand(B, 1, N, N)
 
 
-def _before_norm(module: nn.Module, **how) -> Tensor:
+def _before_norm(module: Any, **how) -> Tensor:
     """Return what BERT's attention says before dropout, the sum with its input and the norm."""
     seen = []
     hook = module.output.dense.register_forward_hook(lambda _m, _i, output: seen.append(output))

@@ -8,7 +8,7 @@ Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, tapped
+from mha.layers.hooks import Tap, Tapped, tapped
+from mha.layers.positions import RelativePositions
+
+Layer = TypeVar("Layer", bound="Heads")
 
 
 @torch.no_grad()
-def _with_only(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
+def _with_only(layer: Layer, heads: Iterable[int]) -> Layer:
     """Copy a layer with only some of its heads: fewer rows of ``W_q W_k W_v``, fewer columns of ``W_o``."""
     chosen = check_choice(layer, heads)
     group = layer.heads // layer.kv_heads
@@ -37,7 +40,7 @@ def _with_only(layer: nn.Module, heads: Iterable[int]) -> nn.Module:
     return new
 
 
-def check_choice(layer: nn.Module, heads: Iterable[int]) -> list[int]:
+def check_choice(layer: "Heads", heads: Iterable[int]) -> list[int]:
     """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
     chosen, name = list(heads), type(layer).__name__
     if not layer.heads_apart:
@@ -54,7 +57,7 @@ def check_choice(layer: nn.Module, heads: Iterable[int]) -> list[int]:
     return sorted(chosen)
 
 
-def channels_of(layer: nn.Module, heads: list[int]) -> Tensor:
+def channels_of(layer: "Heads", heads: list[int]) -> Tensor:
     """List the channels of some heads."""
     return (torch.tensor(heads)[:, None] * layer.d_head + torch.arange(layer.d_head)).flatten()
 
@@ -82,7 +85,7 @@ def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: 
     return key, key if value is None else value
 
 
-def check_inputs(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_inputs(layer: Tapped, query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse inputs that the projections cannot take, by name, shape and remedy."""
     for name, x, linear in (("query", query, layer.W_q), ("key", key, layer.W_k), ("value", value, layer.W_v)):
         if x.ndim != 3:
@@ -142,7 +145,8 @@ def check_groups(heads: int, kv_heads: int) -> int:
 
 def biased(bias: bool | str) -> str:
     """Return the letters of the projections that have a bias: True means all four, False none."""
-    letters = {True: "qkvo", False: ""}.get(bias, bias)
+    known: dict[bool | str, str] = {True: "qkvo", False: ""}
+    letters = known.get(bias, bias)
     if not isinstance(letters, str) or set(letters) - set("qkvo"):
         raise ValueError(f"bias = {bias!r}: give True, False or some of the letters 'qkvo'")
     return letters
@@ -157,7 +161,7 @@ def check_no_filling(layer: nn.Module, filling: Tensor | list[int] | None) -> No
         )
 
 
-class Heads(nn.Module):
+class Heads(Tapped):
     """What all layers share: four projections, the split into heads, the read, and the merge.
 
     It has no ``forward``. A layer is a small class that writes its own from :meth:`project`, :meth:`attend` and
@@ -182,7 +186,7 @@ class Heads(nn.Module):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the four projections.
 
@@ -283,7 +287,8 @@ class Heads(nn.Module):
 
     def edits(self, edits: Edits) -> Edits:
         """Collect what changes scores and weights on the way: the caller's edits, then positions, then open taps."""
-        return tapped(self, edits if self.positions is None else edits.then(scores=self.positions.bias))
+        bias = None if self.positions is None else self.positions.bias
+        return tapped(self, edits if bias is None else edits.then(scores=bias))
 
     def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
         """Put the heads side by side and mix them with ``W_o``."""
@@ -322,7 +327,7 @@ class Heads(nn.Module):
         }
         return keywords | ({"positions": self.positions} if positions else {})
 
-    def take_heads(self, heads: Iterable[int]) -> "Heads":
+    def take_heads(self: Layer, heads: Iterable[int]) -> Layer:
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
 
         Heads that share keys go together. A layer whose heads need each other refuses. Taught in: pruning_heads.

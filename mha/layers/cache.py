@@ -34,7 +34,7 @@ class MemoryCache:
 
     def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Make keys and values the first time, and return the same ones ever after."""
-        if self._found is None:
+        if self._found is None or self._memory is None:
             k, v = fresh()
             if k.requires_grad or v.requires_grad:
                 raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
@@ -90,7 +90,7 @@ class KeyValueCache:
     @property
     def bytes(self) -> int:
         """How much memory is taken: all of it at the first call."""
-        return 0 if self._k is None else self._k.nbytes + self._v.nbytes
+        return 0 if self._k is None or self._v is None else self._k.nbytes + self._v.nbytes
 
     def recall(self, _key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Make the new keys and values, and :meth:`append` them."""
@@ -107,7 +107,7 @@ class KeyValueCache:
             raise ValueError(
                 f"the cache holds {self.capacity} positions, but {end} were fed: make it with capacity={end}"
             )
-        if self._k is None:
+        if self._k is None or self._v is None:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
         if _row(k) != _row(self._k) or _row(v) != _row(self._v):
             raise ValueError(

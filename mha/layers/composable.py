@@ -18,6 +18,7 @@ from mha.functional.masks import check_mask
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_linear
+from mha.layers.positions import RelativePositions
 
 
 class ComposedCache(KeyValueCache):
@@ -74,7 +75,7 @@ def check_serves(cache: object) -> None:
         )
 
 
-def count_composition(place: nn.Module, heads: int, rank: int, rows: tuple[int, int, int]) -> dict[str, Part]:
+def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int]) -> dict[str, Part]:
     """Count one place: making the weights of ``rows`` queries and keys, then mixing as many scores as there are."""
     queries, keys, scores = rows
     size = place.base.element_size()
@@ -85,7 +86,7 @@ def count_composition(place: nn.Module, heads: int, rank: int, rows: tuple[int, 
     return {"make": making, "mix": Part(2 * scores * (heads + 2 * rank), size * (2 * scores + pieces))}
 
 
-def add_compositions(plain: Cost, layer: nn.Module, b: int, i: int, j: int, fresh: int) -> Cost:
+def add_compositions(plain: Cost, layer: "ComposableAttention", b: int, i: int, j: int, fresh: int) -> Cost:
     """Add both places to the cost of plain heads."""
     size, scores, parts = layer.W_q.weight.element_size(), b * layer.heads * i * j, dict(plain.parts)
     for name, place in (("before", layer.before), ("after", layer.after)):
@@ -197,7 +198,7 @@ class ComposableAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`."""
         super().__init__(

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from mha.layers.hooks import Tapped
+
 
 @dataclass(frozen=True)
 class Part:
@@ -67,8 +69,8 @@ class Cost:
         parts = dict(self.parts)
         for name, part in other.parts.items():
             parts[name] = parts.get(name, Part(0, 0)) + part
-        sums = (getattr(self, name) + getattr(other, name) for name in ("weights", "cache"))
-        return Cost(self.parameters + other.parameters, parts, *sums, max(self.peak, other.peak))
+        parameters, weights = self.parameters + other.parameters, self.weights + other.weights
+        return Cost(parameters, parts, weights, self.cache + other.cache, max(self.peak, other.peak))
 
 
 def count_linear(linear: nn.Linear, rows: int) -> Part:
@@ -84,7 +86,7 @@ def count_weights(*linears: nn.Linear) -> int:
 
 
 def count_attention(
-    layer: nn.Module, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False, extra=0
+    layer: Tapped, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False, extra=0
 ) -> Cost:
     """Count a layer with the usual projections; it copies ``extra`` vectors as wide as a query on the way."""
     j, fresh = _lengths(b, i, j, fresh)

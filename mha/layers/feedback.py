@@ -39,7 +39,7 @@ class FeedbackMemory(MemoryCache):
 
     def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Add the keys and values of a new memory, and return all of them, oldest first."""
-        if key is not self._memory:
+        if key is not self._memory or self._found is None:
             k, v = fresh()
             if self._found is not None:
                 k, v = (torch.cat(pair, 2) for pair in zip(self._found, (k, v), strict=True))
@@ -152,7 +152,9 @@ class FeedbackAttention(Heads):
             setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
         return smaller
 
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> FeedbackMemory:
+    def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
+        self, capacity: int = 1024, filling: Tensor | list[int] | None = None
+    ) -> FeedbackMemory:
         """Make an empty memory; how long it can grow, ``steps`` decides."""
         check_no_filling(self, filling)
         return FeedbackMemory()
@@ -164,5 +166,6 @@ class FeedbackAttention(Heads):
         size, once = self.W_q.weight.element_size(), b * heads * j
         moved = 4 * keys + heads * j * d + once + 2 * once * i  # keys read twice, written once, read; scores changed
         cost.parts["tables"] = Part(2 * keys, size * moved)
-        more = {"parameters": cost.parameters + own, "weights": cost.weights + size * own}
-        return replace(cost, peak=cost.peak + size * (keys + once * (i + 1)), **more)
+        parameters, weights = cost.parameters + own, cost.weights + size * own
+        peak = cost.peak + size * (keys + once * (i + 1))
+        return replace(cost, parameters=parameters, weights=weights, peak=peak)

@@ -15,6 +15,7 @@ from mha.functional.masks import causal_mask, check_mask, combine
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
 from mha.layers.base import Heads, check_groups
 from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.positions import RelativePositions
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class GroupedAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`."""
         super().__init__(

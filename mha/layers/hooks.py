@@ -20,7 +20,18 @@ class Tap(nn.Identity):
         return bool(self._forward_hooks)
 
 
-def tapped(layer: nn.Module, edits: Edits) -> Edits:
+class Tapped(nn.Module):
+    """What :class:`mha.Heads` and :class:`mha.SelfAttention` have in common: three projections and three taps."""
+
+    W_q: nn.Linear
+    W_k: nn.Linear
+    W_v: nn.Linear
+    at_scores: Tap
+    at_weights: Tap
+    at_heads: Tap
+
+
+def tapped(layer: Tapped, edits: Edits) -> Edits:
     """Put the layer's open taps behind its edits; where none is open, nothing changes and the fused kernel runs."""
     return edits.then(*(tap if tap.is_open else None for tap in (layer.at_scores, layer.at_weights)))
 

@@ -4,6 +4,7 @@ Taught in: merge_and_deepen.
 """
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -40,7 +41,7 @@ class MergedCache(MemoryCache):
         """Add what was summed before to the sums of a new chunk, and keep the last of them."""
         if total.requires_grad:
             raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
-        if self._total is not None:
+        if self._total is not None and self._count is not None:
             total, count = total + self._total, count + self._count
         self._total, self._count = total[:, :, -1:].clone(), count[:, :, -1:].clone()
         self.length += total.shape[2]
@@ -133,7 +134,8 @@ class MergedAttention(Heads):
     ) -> Float[Tensor, "b h i d"]:
         """Add the average of the own words to what the heads have read, unless it is switched off."""
         if self.average:
-            return heads + self.own_average(x, own_mask, cache)
+            running = None if cache is None else cast(MergedCache, cache)  # check_call has looked
+            return heads + self.own_average(x, own_mask, running)
         if isinstance(cache, MergedCache):
             cache.length += x.shape[1]  # nothing to remember, but these words have been fed
         return heads
@@ -151,7 +153,9 @@ class MergedAttention(Heads):
         total, count = (total, count) if cache is None else cache.add(total, count)
         return (total / count.clamp(min=1)).to(v.dtype)
 
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> MergedCache:
+    def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
+        self, capacity: int = 1024, filling: Tensor | list[int] | None = None
+    ) -> MergedCache:
         """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
         check_no_filling(self, filling)
         return MergedCache()

@@ -10,7 +10,7 @@ from mha.functional.attention import NOTHING, attend
 from mha.layers.base import Heads, check_inputs, fill_in
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, tapped
+from mha.layers.hooks import Tap, Tapped, tapped
 
 
 class MultiHeadAttention(Heads):
@@ -42,7 +42,7 @@ class MultiHeadAttention(Heads):
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(Tapped):
     """Attend once: one head with its own widths, and no mixing afterwards.
 
     Costs: d_model · (2·d_k + d_v) weights, plus biases.

@@ -3,6 +3,8 @@
 Taught in: positions.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -94,7 +96,7 @@ class RelativePositions(nn.Module):
     Taught in: positions.
     """
 
-    bias = None
+    bias: Callable[[Tensor], Tensor] | None = None
 
     def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``."""

@@ -16,6 +16,7 @@ from mha.functional.masks import check_mask
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
+from mha.layers.positions import RelativePositions
 from mha.layers.routers import HeadRouter, NormRouter
 
 GATES = ("released", "paper", "norms")
@@ -101,7 +102,7 @@ class RoutedAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the layer; keywords other than ``gates`` are those of :class:`mha.Heads`."""
         super().__init__(
@@ -182,7 +183,7 @@ class RoutedAttention(Heads):
             cost = leave_out(cost, self.shared, self.chosen, self.heads, self.W_q, b * i)
         return cost + count_router(self.router, b * i)
 
-    def take_heads(self, heads: Iterable[int]) -> Heads:
+    def take_heads(self, heads: Iterable[int]) -> "RoutedAttention":
         """Refuse: the router weighs the heads against each other."""
         raise ValueError(
             f"heads {list(heads)} cannot be taken out of RoutedAttention: its router weighs all heads against each "

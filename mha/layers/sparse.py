@@ -15,6 +15,7 @@ from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part
+from mha.layers.positions import RelativePositions
 
 
 class SparseAttention(Heads):
@@ -32,6 +33,7 @@ class SparseAttention(Heads):
     """
 
     heads_apart = True
+    fixed_alpha: Tensor  # where it is not learned
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class SparseAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the layer; ``alpha`` is one number or one a head, and stays as it is unless it is ``learned``."""
         super().__init__(

@@ -14,6 +14,7 @@ from mha.functional.attention import Edits
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part
+from mha.layers.positions import RelativePositions
 
 
 class TalkingAttention(Heads):
@@ -42,7 +43,7 @@ class TalkingAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
-        positions: nn.Module | None = None,
+        positions: RelativePositions | None = None,
     ) -> None:
         """Make the layer, whose heads do not talk yet; keywords are those of :class:`mha.Heads`."""
         super().__init__(

@@ -5,6 +5,7 @@ Taught in: in_the_transformer, positions, depth_and_norms.
 
 import inspect
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +71,7 @@ def check_source(source: Tensor, mask: Tensor | None) -> None:
             raise ValueError(f"source {empty} of the batch is empty: its mask hides every word. Leave it out")
 
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 class Embedding(nn.Module):
@@ -172,4 +173,5 @@ class Stack(nn.ModuleList):
 
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ModelCache:
         """Make an empty cache for every layer, as :class:`mha.KeyValueCache` says."""
-        return ModelCache(layer.new_cache(capacity, filling) for layer in self)
+        layers: Iterable[Any] = self
+        return ModelCache(layer.new_cache(capacity, filling) for layer in layers)

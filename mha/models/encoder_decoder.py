@@ -117,7 +117,7 @@ class EncoderDecoder(nn.Module):
             cache = self.decoder.new_cache(length) if cached else None
 
             def next_logits(target: Tensor) -> Tensor:
-                new = target[:, cache.length if cached else 0 :]
+                new = target[:, 0 if cache is None else cache.length :]
                 return self.decode(new, memory, source_mask=source_mask, cache=cache)[:, -1]
 
             begun = source.new_full((len(source), 1), start)

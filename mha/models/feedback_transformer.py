@@ -3,7 +3,8 @@
 Taught in: feed_back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -38,7 +39,7 @@ class FeedbackLayer(nn.Module):
     def __init__(
         self,
         d_model: int,
-        attention: int | Make,
+        attention: int | Callable[[], FeedbackAttention],
         *,
         feed_forward: Make | None = None,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
@@ -47,8 +48,10 @@ class FeedbackLayer(nn.Module):
     ) -> None:
         """Make the layer; ``attention`` is a number of heads, or a function that makes a feedback layer."""
         super().__init__()
-        heads = isinstance(attention, int)
-        self.attention = FeedbackAttention(d_model, attention, dropout=dropout) if heads else attention()
+        if isinstance(attention, int):
+            self.attention = FeedbackAttention(d_model, attention, dropout=dropout)
+        else:
+            self.attention = attention()
         self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
@@ -79,7 +82,7 @@ class FeedbackStack(nn.Module):
     def __init__(self, layers: Iterable[FeedbackLayer], *, share: bool = False) -> None:
         """Take the layers, first one first; ``share`` lets all of them use the keys and values of the first."""
         super().__init__()
-        self.layers, self.share = nn.ModuleList(layers), share
+        self.layers, self.share = cast(Sequence[FeedbackLayer], nn.ModuleList(layers)), share
         if not len(self.layers):
             raise ValueError("there is no layer: a stack needs at least 1")
         self.mixing = nn.Parameter(torch.zeros(len(self.layers) + 1))

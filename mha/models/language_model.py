@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, check_words
+from mha.models.feedback_transformer import FeedbackStack
 from mha.models.generation import Choose, evaluating, greedy, unroll
 from mha.models.transformer import EncoderLayer
 
@@ -41,7 +42,7 @@ class LanguageModel(nn.Module):
         """Make the model; keywords from ``feed_forward`` on are those of :class:`EncoderLayer`."""
         super().__init__()
         self.embedding = Embedding(words, d_model, positions)
-        self.decoder = Stack(
+        self.decoder: Stack | FeedbackStack = Stack(
             EncoderLayer(
                 d_model, attention, feed_forward=feed_forward, norm=norm, norm_first=norm_first, dropout=dropout
             )
@@ -73,6 +74,6 @@ class LanguageModel(nn.Module):
             cache = self.decoder.new_cache(words.shape[1] + length) if cached else None
 
             def next_logits(words: Tensor) -> Tensor:
-                return self(words[:, cache.length if cached else 0 :], cache=cache)[:, -1]
+                return self(words[:, 0 if cache is None else cache.length :], cache=cache)[:, -1]
 
             return unroll(next_logits, words, length, choose, stop)

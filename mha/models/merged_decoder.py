@@ -31,7 +31,7 @@ class MergedDecoderLayer(nn.Module):
     def __init__(
         self,
         d_model: int,
-        attention: int | Make,
+        attention: int | Callable[[], MergedAttention],
         *,
         feed_forward: Make | None = None,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
@@ -40,8 +40,10 @@ class MergedDecoderLayer(nn.Module):
     ) -> None:
         """Make the layer; ``attention`` is a number of heads, or a function that makes a merged layer."""
         super().__init__()
-        heads = isinstance(attention, int)
-        self.attention = MergedAttention(d_model, attention, dropout=dropout) if heads else attention()
+        if isinstance(attention, int):
+            self.attention = MergedAttention(d_model, attention, dropout=dropout)
+        else:
+            self.attention = attention()
         self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)

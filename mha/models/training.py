@@ -26,7 +26,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # a closure would change nothing here
         """Change all matrices."""
         for group in self.param_groups:
             for matrix in (p for p in group["params"] if p.grad is not None):
@@ -82,8 +82,10 @@ class MuonAndAdamW:
 
     def step(self) -> None:
         """Change all weights, then the rates."""
-        for each in [*self.optimizers, *self.rates]:
-            each.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        for rate in self.rates:
+            rate.step()
 
 
 def _share(step: int, steps: int) -> float:
@@ -97,7 +99,7 @@ def train(
     steps: int,
     *,
     lr: float = 3e-3,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | MuonAndAdamW | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Make the loss smaller, one small step after the other, and return the losses.

@@ -7,10 +7,12 @@ Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.layers.base import Heads
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache
 from mha.models.blocks import FeedForward, Make, Residual, check_cacheable, check_crossing, given, make_attention
 
@@ -56,7 +58,7 @@ class EncoderLayer(nn.Module):
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
-        return self.attention.new_cache(capacity, filling)
+        return cast(Heads, self.attention).new_cache(capacity, filling)
 
 
 class DecoderLayer(nn.Module):
@@ -113,4 +115,4 @@ class DecoderLayer(nn.Module):
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)
-        return DecoderCache(self.self_attention.new_cache(capacity, filling), MemoryCache())
+        return DecoderCache(cast(Heads, self.self_attention).new_cache(capacity, filling), MemoryCache())

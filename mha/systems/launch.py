@@ -11,11 +11,12 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import wait
-from multiprocessing.context import BaseContext
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch import nn
+
+from mha.layers.base import Heads
 
 
 def join(seconds: float | int = 60.0) -> torch.device:
@@ -49,10 +50,10 @@ def check_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
             "there is no process group: call mha.systems.launch.join() in a script that torchrun started, or run a "
             "function with mha.systems.launch.launch(work, processes=2)"
         )
-    return dist.group.WORLD if group is None else group
+    return cast(dist.ProcessGroup, dist.group.WORLD) if group is None else group
 
 
-def check_same(layer: nn.Module, group: dist.ProcessGroup) -> None:
+def check_same(layer: Heads, group: dist.ProcessGroup) -> None:
     """Refuse to go on where the processes did not start from the same layer with the same weights."""
     mark = hashlib.sha256(f"{layer}, heads {layer.heads}, shared {layer.kv_heads}".encode())
     for name, x in layer.state_dict().items():
@@ -102,7 +103,7 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
             worker.join()
 
 
-def _starter() -> BaseContext:
+def _starter() -> Any:
     """How processes begin: where the system can, as copies of one that has imported torch, once for all launches."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")  # each imports torch again: a second or two
@@ -123,13 +124,15 @@ def _check_found_again(work: Callable) -> None:
 
 def _collect(workers: list, pipes: list, end: float) -> list:
     """Wait for all results; once a process has failed, only a moment longer."""
-    found, failed, waiting = {}, {}, dict(enumerate(pipes))
+    found: dict[int, Any] = {}
+    failed: dict[int, Any] = {}
+    waiting = dict(enumerate(pipes))
     while waiting and (left := end - time.monotonic()) > 0:
         for pipe in wait(list(waiting.values()), left):
             rank = pipes.index(pipe)
             del waiting[rank]
             try:
-                ok, value = pipe.recv()
+                ok, value = pipes[rank].recv()
             except EOFError:  # it died without a word
                 workers[rank].join(GRACE)
                 ok, value = False, _death(workers[rank].exitcode)

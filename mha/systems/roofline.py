@@ -9,6 +9,8 @@ Taught in: counting_cost.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import matmul
 from statistics import median
 
 import torch
@@ -65,7 +67,7 @@ def measure_machine(
     matrices = [torch.ones(rows, 4096, device=device, dtype=dtype) for _ in range(8)]
     x = torch.ones(4096, device=device, dtype=dtype)
     moved = matrices[0].numel() * a.element_size()
-    return Machine(multiply, moved / measure_seconds([lambda m=m: m @ x for m in matrices]))
+    return Machine(multiply, moved / measure_seconds([partial(matmul, m, x) for m in matrices]))
 
 
 def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:

@@ -44,7 +44,8 @@ class Diagram:
         return "\n".join(f"{start} → {end}" + (f" ({label})" if label else "") for start, end, label in self.arrows)
 
     def _repr_html_(self) -> str:
-        columns, rows = (1 + max(box[axis] for box in self.boxes.values()) for axis in (0, 1))
+        columns = 1 + max(column for column, _, _ in self.boxes.values())
+        rows = 1 + max(row for _, row, _ in self.boxes.values())
         width, height = columns * (WIDE + GAP_X) - GAP_X + 4, rows * (HIGH + GAP_Y) - GAP_Y + 4
         drawn = "".join([*map(self._arrow, self.arrows), *map(self._box, self.boxes)])
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""

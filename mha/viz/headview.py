@@ -121,8 +121,8 @@ def write_page(layers: list[Layer]) -> str:
     """Put style, notes, table, data and script together."""
     tokens = list(dict.fromkeys(chain.from_iterable((layer.rows, layer.columns) for layer in layers)))
     start = min(len(layers[0].rows) - 1, 1)  # a first word often has nothing but itself
-    data = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers], "start": start}
-    data = json.dumps(data, separators=(",", ":"))
+    found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers], "start": start}
+    data = json.dumps(found, separators=(",", ":"))
     for sign in "<>&":  # nothing in a word can end the script
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     name = hashlib.sha256(data.encode()).hexdigest()[:12]  # the same view has the same name on every run
@@ -130,8 +130,8 @@ def write_page(layers: list[Layer]) -> str:
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for layer in layers for note in layer.notes())
     fallback = f"<details open><summary>As a table</summary>{''.join(map(_table, layers))}</details>"
     style = f"<style>{_file('headview.css')}</style>"
-    start = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
-    return f"{start}{style}{notes}{fallback}</div><script>{script}</script>"
+    opening = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
+    return f"{opening}{style}{notes}{fallback}</div><script>{script}</script>"
 
 
 def _file(name: str) -> str:
@@ -150,7 +150,7 @@ def _pack(numbers: np.ndarray) -> dict:
 def _packed(layer: Layer, tokens: list[tuple[str, ...]]) -> dict:
     found = {"name": layer.name, "rows": tokens.index(layer.rows), "cols": tokens.index(layer.columns)}
     found |= {"heads": len(layer.weights), "weights": _pack(layer.weights)}
-    if layer.q is not None:
+    if layer.q is not None and layer.k is not None:
         found |= {"queries": _pack(layer.q), "keys": _pack(layer.k), "width": layer.q.shape[-1]}
     return found
 

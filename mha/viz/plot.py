@@ -7,6 +7,7 @@ Taught in: all chapters.
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +17,7 @@ from matplotlib.colors import to_rgb
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
 
 
-STYLE = {
+STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
     "figure.figsize": (6.0, 3.2),
     "figure.dpi": 110,
     "figure.facecolor": "white",

@@ -539,7 +539,7 @@ def test_an_own_answer_is_remembered_and_a_shown_solution_is_not(record, capsys)
     capsys.readouterr()
     exercise.progress()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("chapter 01  ●●")
+    assert lines[0].startswith("why attention       ●●")
     assert lines[-1] == f"2 of {len(OF_CHAPTERS)} solved."
 
 

@@ -6,12 +6,14 @@ Taught in: choosing.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import mha
 from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
+from mha.layers.base import Heads
 from mha.layers.routers import balance_loss
 from mha.models.blocks import Stack
 from mha.models.feedback_transformer import FeedbackLayer, FeedbackStack
@@ -37,11 +39,11 @@ class Candidate:
     Taught in: choosing.
     """
 
-    make: Callable[[int, int], nn.Module]
+    make: Callable[[int, int], Heads]
     refuses: dict[str, str] = field(default_factory=dict)
 
 
-def _plain(d_model: int, heads: int) -> nn.Module:
+def _plain(d_model: int, heads: int) -> Heads:
     return mha.MultiHeadAttention(d_model, heads)
 
 
@@ -69,7 +71,8 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
 
     Taught in: choosing.
     """
-    make = partial(LAYERS[layer].make, WIDTH, HEADS)
+    kind: type[nn.Module]
+    make: Any = partial(LAYERS[layer].make, WIDTH, HEADS)
     if layer == "feedback":
         return FeedbackStack(FeedbackLayer(WIDTH, make) for _ in range(count))
     if layer == "merged":

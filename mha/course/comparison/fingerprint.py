@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 IGNORED = {"annotation", "returns", "type_comment", "type_params", "kind"}
 IDLE = {"from_plain", "take", "cost"}  # what a layer answers, but training never asks
@@ -50,7 +51,7 @@ def imported(module: str) -> dict[str, Place]:
     """Say where the names that a module imports from this package come from; the name is empty for a whole module."""
     found = {}
     for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module)))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mha":
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "mha":
             for alias in node.names:
                 value = getattr(importlib.import_module(node.module), alias.name, None)
                 here = (value.__name__, "") if isinstance(value, ModuleType) else (node.module, alias.name)
@@ -85,7 +86,7 @@ def _home(module: str, name: str) -> Iterator[Place]:
     elif name in imported(module) and imported(module)[name][1]:
         yield from _home(*imported(module)[name])
     else:
-        value = getattr(importlib.import_module(module), name, None)
+        value: Any = getattr(importlib.import_module(module), name, None)
         if getattr(value, "__module__", "").partition(".")[0] == "mha":
             yield value.__module__, value.__qualname__
 
@@ -98,7 +99,7 @@ def _parts(node: object) -> Iterator[ast.AST]:
                 yield from _parts(_trained(value)) if field not in IGNORED else ()
 
 
-def _trained(node: object) -> object:
+def _trained(node: Any) -> Any:
     """Leave out what training never calls."""
     return [part for part in node if getattr(part, "name", "") not in IDLE] if isinstance(node, list) else node
 

@@ -5,7 +5,7 @@ Taught in: choosing.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,11 @@ def code_hash(task: str, layer: str) -> str:
     Taught in: choosing.
     """
     part, contest = candidates.stack(layer, 1, sources=task == "dates"), candidates.TASKS[task]
-    used = {contest, learn, *(type(piece) for piece in part.modules() if type(piece).__module__.startswith("mha."))}
+    used: set[Callable] = {
+        contest,
+        learn,
+        *(type(piece) for piece in part.modules() if type(piece).__module__.startswith("mha.")),
+    }
     used |= {candidates.balanced} if layer == "routed" else set()
     shapes = [(name, tuple(weight.shape)) for name, weight in part.named_parameters()]
     return fingerprint(used, [candidates.BETA, shapes])

@@ -5,6 +5,7 @@ Taught in: choosing.
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ WIDTH, HEADS = 32, 4  # of every model
 RATE, WARM = 5e-3, 0.1  # the highest learning rate, and the share of the steps that climbs to it
 
 
-Stacks = Callable[..., nn.Module]  # makes a stack of so many layers
+Stacks = Callable[..., Any]  # makes a stack of so many layers
 
 
 class Contest:
@@ -34,6 +35,9 @@ class Contest:
     unit = "share right"
     words: int  # in one text
     steps: int  # of training
+    model: Callable[[Stacks], nn.Module]
+    loss: Callable[[nn.Module], Tensor]
+    judge: Callable[[nn.Module], float]
 
     def __init__(self, seed: int) -> None:
         """Begin the random numbers from which all data are drawn."""

@@ -32,14 +32,16 @@ check_bytes = Exercise(
     cases=_sizes,
     mistakes={
         "only the keys are counted: values are kept too": lambda *a: _bytes(*a) // 2,
-        "queries are counted as well, but nobody keeps them": lambda *a: _bytes(*a) + _bytes(*a[:2], a[1], *a[3:]) // 2,
-        "every query head got keys of its own: count `kv_heads`": lambda *a: _bytes(*a[:2], a[1], *a[3:]),
+        "queries are counted as well, but nobody keeps them": lambda n, h, g, *a: (
+            _bytes(n, h, g, *a) + _bytes(n, h, h, *a) // 2
+        ),
+        "every query head got keys of its own: count `kv_heads`": lambda n, h, g, *a: _bytes(n, h, h, *a),
         "only one layer is counted: each keeps its own": lambda *a: _bytes(1, *a[1:]),
-        "only one text is counted: each has its own keys": lambda *a: _bytes(*a[:4], 1, *a[5:]),
+        "only one text is counted: each has its own keys": lambda n, h, g, d, texts, *a: _bytes(n, h, g, d, 1, *a),
         "these are bits: a byte has 8 of them": lambda *a: 8 * _bytes(*a),
         "these are numbers: how many bytes has each?": lambda *a: 8 * _bytes(*a) // a[6],
         "the length is squared: weights are not kept": lambda *a: _bytes(*a) * a[5],
-        "the width of a head is left out": lambda *a: _bytes(*a[:3], 1, *a[4:]),
+        "the width of a head is left out": lambda n, h, g, d, *a: _bytes(n, h, g, 1, *a),
     },
     next_step="Next: the mask behind a cache.",
 )

@@ -15,7 +15,12 @@ LONGEST = 300  # characters of a value that are shown
 SHOWN = 6  # entries of a tensor
 
 
-KINDS = {Tensor: "a tensor", np.ndarray: "an array", (list, tuple): "a list", (int, float): "a number"}
+KINDS: dict[type | tuple[type, ...], str] = {
+    Tensor: "a tensor",
+    np.ndarray: "an array",
+    (list, tuple): "a list",
+    (int, float): "a number",
+}
 
 
 def compare(result: Any, right: Any, tolerance: float) -> str:

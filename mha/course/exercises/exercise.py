@@ -23,7 +23,7 @@ def exercises() -> dict[str, Any]:
 
     Taught in: the page "How to use this course".
     """
-    found = {}
+    found: dict[str, Any] = {}
     for chapter in TOPICS:
         values = vars(importlib.import_module(f"mha.course.exercises.{chapter}")).items()
         found |= {f"{chapter}.{name}": value for name, value in values if name.startswith("check_")}
@@ -73,11 +73,11 @@ def progress() -> None:
     Taught in: the page "How to use this course".
     """
     every, done = exercises(), set(_read())
-    for number, chapter in enumerate(TOPICS, start=1):
+    for chapter in TOPICS:
         names = [name for name in every if name.partition(".")[0] == chapter]
         marks = "".join("●" if name in done else "○" for name in names)
         following = next((every[name].name for name in names if name not in done), "")
-        print(f"chapter {number:02}  {marks:8} {f'next: {following}' if following else 'all solved'}")
+        print(f"{chapter.replace('_', ' '):18}  {marks:8} {f'next: {following}' if following else 'all solved'}")
     print(f"{len(done & set(every))} of {len(every)} solved.")
 
 

@@ -3,6 +3,8 @@
 Taught in: the page "Final project".
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -112,7 +114,7 @@ def _with(fault: str) -> type:
     return type("Wrong", (_Wrong,), {"fault": fault})
 
 
-def _run(kind: type, d_model: int, heads: int, n: int, masked: bool, seed: int) -> Tensor:
+def _run(kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int) -> Tensor:
     """Build a layer of some kind, give it known weights, and call it."""
     random = torch.Generator().manual_seed(seed)
     layer = kind(d_model, heads).double().eval()
@@ -125,7 +127,7 @@ def _run(kind: type, d_model: int, heads: int, n: int, masked: bool, seed: int) 
 class LayerExercise(Exercise):
     """An exercise whose answer is a class of layers."""
 
-    def __call__(self, answer: type) -> None:
+    def __call__(self, answer: Callable) -> None:
         """Check a class and print what was found."""
         print(judge(self, lambda *case: None if answer is None else _run(answer, *case))[1])
 

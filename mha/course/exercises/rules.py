@@ -69,7 +69,7 @@ def _with_gradients(function: Callable) -> Callable:
         results = [y for y in _tensors(function(*case)) if y.requires_grad]
         if not inputs or not results:
             return None
-        total = sum((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum() for y in results)
+        total: Any = sum((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum() for y in results)
         return list(torch.autograd.grad(total, inputs, allow_unused=True))
 
     return gradients

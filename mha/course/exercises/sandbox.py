@@ -69,7 +69,8 @@ def _unchanged() -> Iterator[None]:
 
 def _limited(function: Callable, given: tuple, seconds: float) -> Any:
     """Call a function; when the time is up, raise TimeIsUpError inside it. It works in any thread of any system."""
-    here, lock, done = ctypes.c_ulong(threading.get_ident()), threading.Lock(), []
+    here, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
+    done: list[bool] = []
 
     def stop() -> None:
         with lock:

@@ -91,9 +91,11 @@ check_two_heads = Exercise(
         "softmax over color and taste of all fruits together": lambda *a: _two_heads(
             *a, softmax=lambda s: s.flatten(1).softmax(-1).view_as(s)
         ),
-        "the sharpness is left out": lambda *a: _two_heads(*a[:3], 1.0),
+        "the sharpness is left out": lambda asked, labels, prices, _: _two_heads(asked, labels, prices, 1.0),
         "no softmax: scores are used as weights": lambda *a: _two_heads(*a, softmax=lambda s: s),
-        "the sharpness divides instead of multiplying": lambda *a: _two_heads(*a[:3], 1 / a[3]),
+        "the sharpness divides instead of multiplying": lambda asked, labels, prices, sharpness: _two_heads(
+            asked, labels, prices, 1 / sharpness
+        ),
     },
     next_step="Next: what is the best that one head can do?",
 )
