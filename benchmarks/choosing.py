@@ -135,8 +135,9 @@ def page(found):
 HEAD = """# Which layer should I use?
 
 Written by `python benchmarks/choosing.py`; the chapter *choosing* shows and checks it. The same small models for
-every layer (width 32, 4 heads), {n} seeds, the same steps, the same learning rates, nothing tuned for any layer. A seed decides the
-weights at the start, the data and their order; for one seed all layers meet the same data. Intervals are Student's t.
+every layer (width 32, 4 heads), {n} seeds, the same steps, the same learning rates, nothing tuned for any layer. A seed
+decides the weights at the start, the data and their order; for one seed all layers meet the same data. Intervals are
+Student's t.
 Weights, operations and memory are counted for one call at (1, 1024, 512, 8) without gradients, beside the plain layer;
 merged heads read a source of 1024 words. Trained on: {made}.
 

@@ -107,7 +107,7 @@ class GroupedAttention(Heads):
     Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
     Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
-    Taught in: in_the_transformer, cache_and_sharing.
+    Taught in: cache_and_sharing.
     """
 
     heads_apart = True

@@ -132,7 +132,7 @@ def by_a_closure(function):
     ("cheat", "name"),
     [
         (lambda x, heads: mha.split_heads(x, heads), "mha"),
-        (imported_inside, "mha.functional.attention"),
+        (imported_inside, "mha"),
         (by_a_closure(mha.split_heads), "function"),
     ],
 )

@@ -361,7 +361,8 @@ def test_a_checkpoint_with_other_attention_is_refused(transformers, tmp_path):
 
 
 def test_without_a_network_a_name_gives_a_clear_message(transformers, tmp_path):
-    code = "import mha\ntry:\n    mha.interop.from_pretrained('no-such/checkpoint')\nexcept OSError as e:\n    print(e)"
+    code = "from mha.interop import from_pretrained\n"
+    code += "try:\n    from_pretrained('no-such/checkpoint')\nexcept OSError as e:\n    print(e)"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert "'no-such/checkpoint' could not be loaded" in run.stdout, run.stderr

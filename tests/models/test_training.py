@@ -60,7 +60,8 @@ def test_training_that_fails_says_so(reader):
 
 
 def test_the_bar_goes_to_the_screen_not_to_the_error_stream():
-    code = "import mha, torch; m = torch.nn.Linear(1, 1); mha.train(m, lambda m, _: m.weight.square().sum(), 3)"
+    code = "import torch; from mha.models import train; m = torch.nn.Linear(1, 1)\n"
+    code += "train(m, lambda m, _: m.weight.square().sum(), 3)"
     loud = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=loud, check=True)
     assert told.stderr == ""

@@ -86,7 +86,7 @@ def test_every_process_refuses_what_cannot_be_spread(found):
 
 
 def test_a_missing_process_group_is_named(reader, monkeypatch):
-    with pytest.raises(RuntimeError, match=r"no process group.*parallel\.join\(\).*parallel\.launch"):
+    with pytest.raises(RuntimeError, match=r"no process group.*launch\.join\(\).*launch\.launch"):
         shard_heads(mha.MultiHeadAttention(6, 2))
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 IGNORED = {"annotation", "returns", "type_comment", "type_params", "kind"}
-IDLE = {"from_plain", "take", "cost"}  # what a layer answers, but training never asks
+IDLE = {"from_plain", "settings", "take_heads", "cost"}  # what a layer answers, but training never asks
 Place = tuple[str, str]  # a module of this package, and a name that it defines
 
 
@@ -112,7 +112,7 @@ def bare(module: str, name: str) -> str:
 
 def _bare(node: object, modules: set[str]) -> object:
     if isinstance(node, list):
-        return [_bare(part, modules) for part in _trained(node) if not _is_text(part)]
+        return [_bare(part, modules) for part in _trained(node) if not _says_nothing(part)]
     if not isinstance(node, ast.AST):
         return repr(node)
     if isinstance(node, ast.Raise):
@@ -121,10 +121,13 @@ def _bare(node: object, modules: set[str]) -> object:
         return "Name", node.attr  # masks.causal_mask is causal_mask, wherever it is imported from
     if isinstance(node, ast.Name):
         return "Name", node.id
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        node = ast.Assign(targets=[node.target], value=node.value)
     fields = [(field, value) for field, value in ast.iter_fields(node) if field not in IGNORED]
     return type(node).__name__, [(field, _bare(value, modules)) for field, value in fields if value not in (None, [])]
 
 
-def _is_text(node: object) -> bool:
-    """Say whether a statement is nothing but a text, as a docstring is."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _says_nothing(node: object) -> bool:
+    """Say whether a statement is nothing but a text, as a docstring is, or a type."""
+    text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return text or (isinstance(node, ast.AnnAssign) and node.value is None)

@@ -1,4 +1,4 @@
-"""Checkers: LayerNorm."""
+"""Checkers: how alike words are, the two places of the norm, LayerNorm."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,91 @@ from mha.course.exercises.exercise import Exercise
 
 def _random(*shape: int, seed: int = 8) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _batches() -> list[tuple]:
+    """Words (b, n, m); in the second case they are alike but for a little, in the last they are large."""
+    near = _random(1, 1, 4) + 0.01 * _random(2, 3, 4, seed=1)
+    return [(_random(1, 2, 3),), (near,), (_random(3, 5, 4, seed=2) + 1,), (100 * _random(2, 4, 6, seed=3),)]
+
+
+def _unlike(x: Tensor, *, axis: int = -2, over: tuple[int, ...] = (-2, -1), power: float = 0.5) -> Tensor:
+    """The share of the words that they do not have in common, with places for the usual mistakes."""
+    rest = x - x.mean(axis, keepdim=True)
+    return (rest.square().sum(over) / x.square().sum(over)) ** power
+
+
+def _size(x: Tensor) -> Tensor:
+    return x.square().sum((-2, -1)).sqrt()
+
+
+check_unlike = Exercise(
+    name="unlikeness",
+    solution=_unlike,
+    cases=_batches,
+    mistakes={
+        "the mean is taken over the channels of a word, not over the words": lambda x: _unlike(x, axis=-1),
+        "the mean is taken over the batch: texts have nothing to do with each other": lambda x: _unlike(x, axis=0),
+        "a share of squares: the root is missing": lambda x: _unlike(x, power=1.0),
+        "how large the rest is, and not as a share of the whole": lambda x: _size(x - x.mean(-2, keepdim=True)),
+        "the share that the words have in common": lambda x: _size(x.mean(-2, keepdim=True).expand_as(x)) / _size(x),
+        "divided by the size of the mean, not of the words": lambda x: (
+            _size(x - x.mean(-2, keepdim=True)) / _size(x.mean(-2, keepdim=True).expand_as(x))
+        ),
+        "one minus the share": lambda x: 1 - _unlike(x),
+        "the words are compared with the first one, not with their mean": lambda x: _size(x - x[:, :1]) / _size(x),
+        "absolute values instead of squares": lambda x: (
+            (x - x.mean(-2, keepdim=True)).abs().sum((-2, -1)) / x.abs().sum((-2, -1))
+        ),
+    },
+    next_step="Next: where the norm stands.",
+)
+
+
+def _layers() -> list[tuple]:
+    """Words (b, n, m), a matrix (m, m), and whether the norm comes first."""
+    return [
+        (_random(b, n, m, seed=n), _random(m, m, seed=m) / m**0.5, first)
+        for b, n, m in ((1, 2, 4), (2, 3, 6))
+        for first in (True, False)
+    ]
+
+
+def _normed(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (_spread(x) + 1e-5).sqrt()
+
+
+def _around(x: Tensor, w: Tensor, first: bool) -> Tensor:
+    """One part with its sum and its norm."""
+    return x + torch.tanh(_normed(x) @ w) if first else _normed(x + torch.tanh(x @ w))
+
+
+check_around = Exercise(
+    name="two places for a norm",
+    solution=_around,
+    cases=_layers,
+    mistakes={
+        "`first` is turned round: the two places are exchanged": lambda x, w, first: _around(x, w, not first),
+        "the norm stands before the part in both cases": lambda x, w, _: _around(x, w, True),
+        "the norm stands after the sum in both cases": lambda x, w, _: _around(x, w, False),
+        "the norm overwrites the x that the sum should carry on": lambda x, w, first: (
+            _normed(x) + torch.tanh(_normed(x) @ w) if first else _around(x, w, first)
+        ),
+        "norm before the part and after the sum": lambda x, w, first: (
+            _normed(_around(x, w, True)) if first else _normed(x + torch.tanh(_normed(x) @ w))
+        ),
+        "the sum is missing": lambda x, w, first: torch.tanh(_normed(x) @ w) if first else _normed(torch.tanh(x @ w)),
+        "the norm acts on what the part says, before the sum": lambda x, w, first: (
+            _around(x, w, first) if first else x + _normed(torch.tanh(x @ w))
+        ),
+        "tanh acts on the sum": lambda x, w, first: (
+            torch.tanh(x + _normed(x) @ w) if first else _normed(torch.tanh(x + x @ w))
+        ),
+        "w is transposed": lambda x, w, first: _around(x, w.T, first),
+        "there is no norm": lambda x, w, _: x + torch.tanh(x @ w),
+    },
+    next_step="Next: the norm itself.",
+)
 
 
 def _words() -> list[tuple]:
@@ -49,5 +134,5 @@ check_norm = Exercise(
         "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),
         "the shift is added before the gain is applied": lambda x, g, s, eps: _norm(x, g, g * s, eps),
     },
-    next_step="Next: read what trained heads do.",
+    next_step="The next chapter reads what trained heads do.",
 )
