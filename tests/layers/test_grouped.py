@@ -1,12 +1,17 @@
-"""Query heads that share keys and values."""
+"""Query heads that share keys and values; and what alignment keeps, finds and gains before heads are merged."""
+
+import itertools
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import LIMIT, error
 
 import mha
 from mha.analysis import leaks
-from mha.functional import attention
-from mha.layers import MemoryCache
+from mha.functional import attention, procrustes
+from mha.layers import MemoryCache, align_heads
 
 B, N, D_MODEL, HEADS, WIDTH = 2, 5, 18, 6, 4
 
@@ -118,3 +123,174 @@ def test_groups_of_unequal_size_are_refused(kv_heads):
 def test_a_mask_that_does_not_fit_is_refused_with_all_heads_named():
     with pytest.raises(ValueError, match=r"\(2, 2, 5, 5\).*\(2, 6, 5, 5\)"):
         grouped(2)(noise(B, N, D_MODEL), mask=torch.ones(B, 2, N, N, dtype=torch.bool))
+
+
+NARROW = 15
+POSITIONS = {
+    "no positions": lambda: None,
+    "rotary": mha.RotaryPositions,
+    "rotary, interleaved": lambda: mha.RotaryPositions(layout="interleaved"),
+    "sloped": mha.LinearBias,
+}
+
+
+def plain(positions=None, **sizes):
+    layer = mha.MultiHeadAttention(NARROW, HEADS, d_head=WIDTH, positions=positions, **sizes)
+    for p in layer.parameters():
+        torch.nn.init.normal_(p, std=0.4)  # biases begin small
+    return layer
+
+
+def random_turn(d, layout=None):
+    """An orthogonal matrix; with a layout, made of rotations of its pairs."""
+    if layout is None:
+        return torch.linalg.qr(torch.randn(d, d)).Q
+    turn, (first, second) = torch.zeros(d, d), procrustes.pairs(d, layout)
+    angle = 7 * torch.rand(d // 2)
+    turn[first, first] = turn[second, second] = angle.cos()
+    turn[first, second], turn[second, first] = angle.sin(), -angle.sin()
+    return turn
+
+
+every_positions = pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
+
+
+# ---- the layer stays what it is
+
+
+@every_positions
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+def test_an_aligned_layer_computes_what_it_did(positions, bias, kv_heads):
+    layer, x, text = plain(positions(), bias=bias), torch.randn(3, 7, NARROW), torch.randn(4, 9, NARROW)
+    new = align_heads(layer, text, kv_heads).layer
+    for how in ({}, {"is_causal": True}, {"mask": mha.padding_mask([7, 0, 3])}):
+        assert error(new(x, **how), layer(x, **how)) < LIMIT
+    assert kv_heads == HEADS or error(new.W_v.weight, layer.W_v.weight) > 1e-3
+
+
+@every_positions
+@torch.no_grad()
+def test_turned_copies_of_a_head_are_found_and_share_without_loss(positions):
+    layer, x = plain(positions()), torch.randn(3, 7, NARROW)
+    layout = getattr(layer.positions, "layout", None)
+    groups = [[0, 3, 4], [1, 2, 5]]
+    for first, *others in groups:
+        for head in others:
+            turn, rows = random_turn(WIDTH, layout), slice(head * WIDTH, (head + 1) * WIDTH)
+            copied = slice(first * WIDTH, (first + 1) * WIDTH)
+            layer.W_k.weight[rows], layer.W_k.bias[rows] = (
+                turn @ layer.W_k.weight[copied],
+                turn @ layer.W_k.bias[copied],
+            )
+            turn = random_turn(WIDTH)
+            layer.W_v.weight[rows], layer.W_v.bias[rows] = (
+                turn @ layer.W_v.weight[copied],
+                turn @ layer.W_v.bias[copied],
+            )
+    aligned = align_heads(layer, torch.randn(4, 9, NARROW), 2)
+    assert aligned.groups == groups
+    assert aligned.after["keys"] == pytest.approx(1, abs=1e-12)
+    assert aligned.after["values"] == pytest.approx(1, abs=1e-12)
+    shared = mha.GroupedAttention.from_plain(aligned.layer, 2)
+    assert error(shared(x, is_causal=True), layer(x, is_causal=True)) < LIMIT
+    assert error(mha.GroupedAttention.from_plain(layer, 2)(x, is_causal=True), layer(x, is_causal=True)) > 0.05
+
+
+# ---- turns
+
+
+@given(st.sampled_from([None, "half", "interleaved"]), st.integers(0, 99))
+def test_the_best_turn_is_orthogonal_and_no_other_is_better(layout, seed):
+    torch.manual_seed(seed)
+    heads = torch.randn(2, 9, 6)
+    turns, reached = procrustes.best_turn(heads, layout)
+    assert error(turns @ turns.mT, torch.eye(6).expand(2, 2, 6, 6)) < LIMIT
+    best = torch.cosine_similarity((heads[0] @ turns[0, 1]).flatten(), heads[1].flatten(), 0)
+    assert error(best, reached[0, 1]) < LIMIT
+    for _ in range(20):
+        other = torch.cosine_similarity((heads[0] @ random_turn(6, layout)).flatten(), heads[1].flatten(), 0)
+        assert other < best + 1e-12
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_keys_of_rotary_heads_turn_within_their_pairs_and_are_never_mirrored(layout):
+    heads, positions = torch.randn(3, 9, 6), mha.RotaryPositions(layout=layout)
+    heads[1] = heads[0] * torch.tensor([-1.0, 1, 1, 1, 1, 1])  # a mirror image: no rotation brings it back
+    turns, reached = procrustes.best_turn(heads, layout)
+    first, second = procrustes.pairs(6, layout)
+    blocks = torch.stack([turns[..., first, first], turns[..., first, second], turns[..., second, second]], -1)
+    assert error(blocks[..., 0] * blocks[..., 2] + blocks[..., 1] ** 2, torch.ones(3, 3, 3)) < LIMIT  # det +1
+    assert reached[0, 1] < 0.99
+    x = torch.randn(1, 1, 5, 6)
+    for turn in turns.flatten(0, 1):
+        assert error(positions.turn(x @ turn), positions.turn(x) @ turn) < LIMIT
+    assert error(positions.turn(x @ random_turn(6)), positions.turn(x) @ random_turn(6)) > 1e-3
+
+
+def test_a_group_is_turned_to_its_common_mean():
+    heads = torch.randn(4, 20, 6)
+    to_first = procrustes.best_turn(heads, None, heads[:1])[0][:, 0]
+    turns = procrustes.turn_group(heads, None)
+    first, mean = ((procrustes.pairwise(heads @ t).sum() - 4) / 12 for t in (to_first, turns))
+    assert mean > first + 0.01
+    assert first > (procrustes.pairwise(heads).sum() - 4) / 12
+
+
+# ---- groups
+
+
+def all_groupings(heads, size):
+    if not heads:
+        yield []
+        return
+    for others in itertools.combinations(heads[1:], size - 1):
+        group = [heads[0], *others]
+        for rest in all_groupings([h for h in heads if h not in group], size):
+            yield [group, *rest]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@given(seed=st.integers(0, 20))
+def test_the_groups_are_the_best_of_all(size, seed):
+    alike = torch.rand(6, 6, generator=torch.Generator().manual_seed(seed))
+    alike = alike + alike.T
+    found = procrustes.group_heads(alike, size)
+
+    def worth(groups):
+        return sum(alike[a, b].item() for group in groups for a in group for b in group)
+
+    assert worth(found) == pytest.approx(max(map(worth, all_groupings(list(range(6)), size))))
+    assert sorted(head for group in found for head in group) == list(range(6))
+
+
+def test_alignment_gains_even_on_random_heads():
+    torch.manual_seed(0)
+    layer = mha.MultiHeadAttention(64, 8, positions=mha.RotaryPositions())
+    text = torch.randn(8, 64, 64)
+    kept, grouped = align_heads(layer, text, 2, regroup=False), align_heads(layer, text, 2)
+    for aligned in (kept, grouped):
+        assert aligned.before == kept.before
+        assert aligned.before["values"] < 0.1
+        assert aligned.after["values"] > 0.2
+        assert aligned.after["keys"] > aligned.before["keys"] + 0.05
+    assert grouped.groups != kept.groups == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert sum(grouped.after.values()) > sum(kept.after.values())
+
+
+def test_every_head_alone_is_alike():
+    aligned = align_heads(plain(), torch.randn(2, 9, NARROW), HEADS)
+    assert aligned.after == aligned.before == {"keys": 1.0, "values": 1.0}
+
+
+# ---- bad input
+
+
+def test_what_cannot_be_aligned_is_refused(reader):
+    text = torch.randn(2, 5, NARROW)
+    with pytest.raises(ValueError, match=r"6 heads cannot be merged into 4 equal groups.*\[1, 2, 3, 6\]"):
+        align_heads(plain(), text, 4)
+    with pytest.raises(ValueError, match="share 3 key heads already"):
+        align_heads(mha.GroupedAttention(18, 6, 3), torch.randn(2, 5, 18), 1)
+    with pytest.raises(ValueError, match=r"widths \(4, 15\)"):
+        align_heads(plain(kdim=4), text, 2)
