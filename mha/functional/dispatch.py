@@ -22,7 +22,6 @@ def read_where(
     not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
     """
     b, h, i, _ = q.shape
-    how = {"is_causal": is_causal, "dropout": dropout}
     mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
     mask = None if mask is None else mask.expand(b, h, i, -1)
     asked = gates != 0
@@ -31,14 +30,14 @@ def read_where(
     read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
     if always:
         some = None if mask is None else mask[:, :always]
-        found = attend(q[:, :always], k[:, :always], v[:, :always], some, **how)
+        found = attend(q[:, :always], k[:, :always], v[:, :always], some, is_causal=is_causal, dropout=dropout)
         read[:-1].view(b, i, h, -1)[:, :, :always] = found.transpose(1, 2)
     for part, longest in _read_together(counts, always):
         rows = _rows(asked[:, part], longest, in_order=is_causal)
         at = _places(rows, i, h, part)
         queries = q.transpose(1, 2).reshape(b * i * h, -1).index_select(0, at.flatten()).view(*rows.shape, -1)
         some = None if mask is None else mask[:, part]
-        found = _read_apart(queries, rows, i, k[:, part], v[:, part], some, **how)
+        found = _read_apart(queries, rows, i, k[:, part], v[:, part], some, is_causal, dropout)
         at = at.where(asked[:, part].gather(2, rows), len(read) - 1)
         read.index_copy_(0, at.flatten(), found.reshape(at.numel(), -1))
     return read[:-1].view(b, i, h, -1).mul_(gates.transpose(1, 2)[..., None]).transpose(1, 2)

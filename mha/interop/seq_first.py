@@ -30,12 +30,13 @@ class SeqFirst(nn.Module):
         key: Float[Tensor, "j b mk"] | None = None,
         value: Float[Tensor, "j b mv"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
-        **how,
+        *,
+        is_causal: bool = False,
     ) -> Float[Tensor, "i b m"]:
         """Exchange sequence and batch, attend, and exchange them back."""
         turned = (None if x is None else x.transpose(0, 1) for x in (query, key, value))
         mask = None if mask is None else self.prepare_mask(mask, query, query if key is None else key)
-        return self.layer(*turned, mask=mask, **how).transpose(0, 1)
+        return self.layer(*turned, mask=mask, is_causal=is_causal).transpose(0, 1)
 
     def prepare(self, x: Float[Tensor, "n b m"], part: str = "q") -> Float[Tensor, "n b h d"]:
         """Project and cut into heads, the step that such libraries call *prepare*: no axis is exchanged.

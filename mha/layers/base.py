@@ -23,23 +23,6 @@ from mha.layers.positions import RelativePositions
 Layer = TypeVar("Layer", bound="Heads")
 
 
-@torch.no_grad()
-def _with_only(layer: Layer, heads: Iterable[int]) -> Layer:
-    """Copy a layer with only some of its heads: fewer rows of ``W_q W_k W_v``, fewer columns of ``W_o``."""
-    chosen = check_choice(layer, heads)
-    group = layer.heads // layer.kv_heads
-    shared = sorted({h // group for h in chosen})
-    new = copy.deepcopy(layer)
-    new.heads, new.kv_heads = len(chosen), len(shared)
-    new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches the old layer watches only that
-    for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
-        setattr(new, name, cut_linear(getattr(layer, name), channels_of(layer, kept), 0))
-    new.W_o = cut_linear(layer.W_o, channels_of(layer, chosen), 1)
-    if layer.positions is not None:
-        new.positions = layer.positions.take_heads(chosen, layer.heads)
-    return new
-
-
 def check_choice(layer: "Heads", heads: Iterable[int]) -> list[int]:
     """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
     chosen, name = list(heads), type(layer).__name__
@@ -327,12 +310,25 @@ class Heads(Tapped):
         }
         return keywords | ({"positions": self.positions} if positions else {})
 
+    @torch.no_grad()
     def take_heads(self: Layer, heads: Iterable[int]) -> Layer:
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
 
+        It has fewer rows of ``W_q``, ``W_k`` and ``W_v``, and fewer columns of ``W_o``.
         Heads that share keys go together. A layer whose heads need each other refuses. Taught in: pruning_heads.
         """
-        return _with_only(self, heads)
+        chosen = check_choice(self, heads)
+        group = self.heads // self.kv_heads
+        shared = sorted({h // group for h in chosen})
+        new = copy.deepcopy(self)
+        new.heads, new.kv_heads = len(chosen), len(shared)
+        new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches the old layer watches only that
+        for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
+            setattr(new, name, cut_linear(getattr(self, name), channels_of(self, kept), 0))
+        new.W_o = cut_linear(self.W_o, channels_of(self, chosen), 1)
+        if self.positions is not None:
+            new.positions = self.positions.take_heads(chosen, self.heads)
+        return new
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: counting_cost.
@@ -342,8 +338,9 @@ class Heads(Tapped):
         """
         stored = stored or getattr(self.positions, "bias", None) is not None
         extra = int(self.kv_heads < self.heads and i > 1)  # where queries share keys they are laid below each other
-        sharing = {"heads": self.heads, "kv_heads": self.kv_heads, "extra": extra}
-        return count_attention(self, b, i, j, fresh, stored=stored, **sharing)
+        return count_attention(
+            self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored, extra=extra
+        )
 
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer. Taught in: cache_and_sharing."""

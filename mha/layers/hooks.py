@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from torch import Tensor, nn
 
-from mha.functional.attention import Edits
+from mha.functional.attention import Edit, Edits
 
 
 class Tap(nn.Identity):
@@ -84,13 +84,25 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
 
 
 @contextmanager
-def edit(model: nn.Module, **edits: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def edit(
+    model: nn.Module,
+    *,
+    scores: Edit | None = None,
+    weights: Edit | None = None,
+    heads: Edit | None = None,
+    gates: Edit | None = None,
+    probabilities: Edit | None = None,
+) -> Iterator[None]:
     """Change what passes at a place: ``with edit(layer, heads=lambda z: z * keep): …``.
+
+    Only routed layers have ``gates`` and ``probabilities``.
 
     Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
     Raises: ValueError where the model has no such place.
     Taught in: output_projection, reading_heads, pruning_heads.
     """
+    places = {"scores": scores, "weights": weights, "heads": heads, "gates": gates, "probabilities": probabilities}
+    edits = {place: function for place, function in places.items() if function is not None}
     with ExitStack() as stack:
         for place, function in edits.items():
             for tap in _taps(model, (place,)).values():

@@ -175,8 +175,8 @@ def test_places_that_do_not_exist_are_refused_and_nothing_is_left_open(reader):
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"no place named \['values'\]"),
-        mha.edit(layer, heads=torch.zeros_like, values=torch.zeros_like),
+        pytest.raises(ValueError, match=r"no place named \['gates'\]"),
+        mha.edit(layer, heads=torch.zeros_like, gates=torch.zeros_like),
     ):
         pass
     with pytest.raises(ValueError, match="Linear has no place named"), mha.watch(nn.Linear(2, 2)):
