@@ -1,4 +1,7 @@
-"""The leak detector: which outputs depend on which inputs. Public as :func:`mha.analysis.leaks.leaks`."""
+"""The leak detector: which outputs depend on which inputs.
+
+Taught in: masking.
+"""
 
 import copy
 from collections.abc import Callable

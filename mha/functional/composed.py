@@ -1,4 +1,7 @@
-"""Composed attention for a few queries at a time. Public in :mod:`mha.layers.composable`."""
+"""Composed attention for a few queries at a time.
+
+Taught in: compose.
+"""
 
 import math
 

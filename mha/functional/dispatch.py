@@ -1,4 +1,7 @@
-"""Reading for some of the queries of each head: for the others next to nothing is computed."""
+"""Reading for some of the queries of each head: for the others next to nothing is computed.
+
+Taught in: route.
+"""
 
 import torch
 import torch.nn.functional as F

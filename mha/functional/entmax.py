@@ -1,4 +1,7 @@
-"""From scores to weights that can be exactly zero. Public as :func:`mha.functional.entmax.entmax`."""
+"""From scores to weights that can be exactly zero.
+
+Taught in: sparsify.
+"""
 
 from collections.abc import Iterable
 

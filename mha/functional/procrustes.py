@@ -1,4 +1,7 @@
-"""The best rotation of one head towards another, of a group towards its mean, and groups of heads that are alike."""
+"""The best rotation of one head towards another, of a group towards its mean, and groups of heads that are alike.
+
+Taught in: cache_and_sharing.
+"""
 
 import torch
 from torch import Tensor

@@ -6,11 +6,11 @@ needed.
 Taught in: in_the_transformer.
 """
 
+from mha.interop.conversion_table import Row, interop_table
 from mha.interop.hugging_face import from_pretrained, from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.rotary import relayout, reorder_rows
 from mha.interop.seq_first import SeqFirst
-from mha.interop.table import Row, interop_table
 
 __all__ = [
     "Row", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "interop_table", "relayout",

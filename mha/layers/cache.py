@@ -78,7 +78,9 @@ class KeyValueCache:
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
         i, total = query.shape[1], self.length + key.shape[1]
         if key is not query:
-            raise ValueError("this cache grows with the query, but the key is another sequence: use mha.MemoryCache")
+            raise ValueError(
+                "this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache"
+            )
         if mask is not None and mask.shape[-1] not in (1, total):
             raise ValueError(
                 f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {self.length} in "

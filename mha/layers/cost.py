@@ -1,4 +1,7 @@
-"""Counting what one call multiplies, moves and keeps. Public as :mod:`mha.systems.roofline`."""
+"""Counting what one call multiplies, moves and keeps.
+
+Taught in: counting_cost.
+"""
 
 from dataclasses import dataclass
 

@@ -69,7 +69,7 @@ class FeedbackStack(nn.Module):
 
     The memory of a step is m = Σ_l w_l x_l: the input and the output of every layer, with learned weights w that sum
     to 1 (softmax of ``mixing``). All layers read the same memories. In a language model it is the ``decoder``:
-    ``model.decoder = mha.FeedbackStack(…)``.
+    ``model.decoder = FeedbackStack(…)``.
 
     Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` all
         layers have one ``W_k`` and one ``W_v``, and each memory is projected once.

@@ -33,7 +33,9 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
     Taught in: in_the_transformer.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature = {temperature}: it must be positive; to take the best word use mha.greedy")
+        raise ValueError(
+            f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
+        )
 
     def choose(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
         k = logits.shape[-1] if top_k is None else top_k

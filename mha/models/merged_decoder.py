@@ -17,7 +17,7 @@ from mha.models.blocks import FeedForward, Make, Residual
 class MergedDecoderLayer(nn.Module):
     """Average the words so far and look at the memory in one step, then think about each word.
 
-    Where it stands in for :class:`DecoderLayer`, a model needs ``model.decoder = mha.Stack(…)`` of these.
+    Where it stands in for :class:`DecoderLayer`, a model needs ``model.decoder = Stack(…)`` of these.
 
     Changes: one sublayer where a decoder layer has two: there are two residual sums and two norms, not three.
     Costs: 4 · d_model² fewer weights than a decoder layer.

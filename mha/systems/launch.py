@@ -1,4 +1,7 @@
-"""Starting processes, and noticing when one of them is gone. Public in :mod:`mha.systems.tensor_parallel`."""
+"""Starting processes, and noticing when one of them is gone.
+
+Taught in: across_machines.
+"""
 
 import hashlib
 import multiprocessing

@@ -58,7 +58,7 @@ def test_the_table_and_the_store_agree(benchmark):
 def test_rows_of_older_code_are_trained_anew(benchmark, monkeypatch, tmp_path):
     found = results.stored()
     found["quality"]["recall"]["grouped"]["code"] = "older"
-    monkeypatch.setattr(findings, "STORE", tmp_path / "choosing.json")
+    monkeypatch.setattr(results, "STORE", tmp_path / "choosing.json")
     results.STORE.write_text(json.dumps(found), "utf8")
     rows = benchmark.load()["quality"]
     assert rows["recall"]["grouped"]["values"] == []

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import mha
-from mha.interop import hugging_face, table
+from mha.interop import conversion_table, hugging_face
+from mha.interop.conversion_table import interop_table, torch_cases
 from mha.interop.hugging_face import from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.seq_first import SeqFirst
-from mha.interop.table import interop_table, torch_cases
 
 D, HEADS = 24, 6
 
@@ -42,7 +42,7 @@ def test_every_class_converts_both_ways_and_the_table_says_so(transformers):
 
 
 def test_without_transformers_the_table_holds_torch_only(monkeypatch):
-    monkeypatch.setattr(table, "find_spec", lambda _name: None)
+    monkeypatch.setattr(conversion_table, "find_spec", lambda _name: None)
     rows = interop_table()
     assert {row.library for row in rows} == {"torch"}
     assert all(row.error < 1e-10 and row.round_trip for row in rows)
@@ -57,7 +57,7 @@ def test_the_table_would_show_a_wrong_conversion():
         return layer
 
     with torch.no_grad():
-        row = table._measured(dataclasses.replace(case, read=read_wrongly))
+        row = conversion_table._measured(dataclasses.replace(case, read=read_wrongly))
     assert row.error > 1e-3
     assert not row.round_trip
     assert "CHANGED" in str(row)

@@ -253,7 +253,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_the_cache_is_not_spoiled(reader
 @torch.no_grad()
 def test_calls_that_a_cache_cannot_serve_are_refused_with_the_reason(reader):
     layer, x, cache = mha.MultiHeadAttention(6, 2), torch.randn(2, 3, 6), mha.KeyValueCache()
-    with pytest.raises(ValueError, match=r"another sequence: use mha\.MemoryCache"):
+    with pytest.raises(ValueError, match=r"another sequence: use mha\.layers\.MemoryCache"):
         layer(x, torch.randn(2, 4, 6), cache=cache)
     with pytest.raises(ValueError, match=r"SelfAttention keeps no keys.*heads=1"):
         mha.SelfAttention(6).new_cache()

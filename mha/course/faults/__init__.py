@@ -6,15 +6,15 @@ An exhibit passes its weak check (usually the shape) both broken and mended; its
 Taught in: the page "Fault museum" and the sections "A fault from the wild" of all chapters.
 """
 
-from mha.course.faults.cutting import CUTTING
 from mha.course.faults.exhibit import Exhibit
-from mha.course.faults.hiding import HIDING
 from mha.course.faults.judging import JUDGING
+from mha.course.faults.masks import MASKS
 from mha.course.faults.pruning import PRUNING
 from mha.course.faults.running import RUNNING
 from mha.course.faults.scoring import SCORING
+from mha.course.faults.splitting import SPLITTING
 
-EXHIBITS = (*CUTTING, *SCORING, *HIDING, *PRUNING, *RUNNING, *JUDGING)
+EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *JUDGING)
 
 
 __all__ = ["EXHIBITS", "Exhibit"]

@@ -49,4 +49,21 @@ QUESTIONS = (
             ("learned, added at the input", "Each place has a free vector. Nothing ties equal distances together."),
         ),
     ),
+    Question(
+        "Linear bias (ALiBi) goes on reading where a text is longer than any in training. What is its price?",
+        right=(
+            "a head can only prefer what is near",
+            "In the chapter it could not learn to repeat the first word, which sinusoidal and rotary positions could.",
+        ),
+        wrong=(
+            (
+                "it needs one more matrix in each layer",
+                "It has no weights at all: a fixed slope for each head, times the distance.",
+            ),
+            (
+                "it cannot be used behind a cache, because distances change",
+                "The new query stands at the last place, so all distances to the kept keys are known.",
+            ),
+        ),
+    ),
 )

@@ -138,7 +138,7 @@ def two_processes_equal_one(add_up):
     return torch.allclose(add_up(x.chunk(2, 1), w.chunk(2), bias), x @ w + bias)
 
 
-CUTTING = (
+SPLITTING = (
     Exhibit(
         "Heads cut with view alone",
         "The loss falls, but the model stays bad at anything that needs a precise look-up.",

@@ -151,7 +151,7 @@ def weights_fit(f):
     return found.shape == (5, 5) and bool((found >= 0).all()) and bool((found[SEE] > 0).all())
 
 
-HIDING = (
+MASKS = (
     Exhibit(
         "True read the other way round",
         "The training loss falls faster than it should, and the model writes nonsense.",
