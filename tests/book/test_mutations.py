@@ -112,7 +112,7 @@ CHANGES = [
 # ---- a training that states a tolerance
 
 TRAINING = [
-    "import torch\n\nfrom mha import plot",
+    "import torch\n\nfrom mha.viz import plot",
     """torch.manual_seed(0)
 curves = {}
 for name, goal in (("up", 1.0), ("down", -1.0)):

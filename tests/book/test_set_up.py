@@ -101,9 +101,7 @@ def test_a_cell_that_does_not_end_is_stopped_and_named(tmp_path, monkeypatch):
 
 
 def test_an_expected_error_is_stored_without_the_traceback_of_this_machine(tmp_path):
-    path = write(
-        tmp_path / "a.ipynb", "import mha.functional.masks\nmha.masks.causal_mask(-1)", tags=["raises-exception"]
-    )
+    path = write(tmp_path / "a.ipynb", "import mha\nmha.causal_mask(-1)", tags=["raises-exception"])
     runner.run(path)
     (error,) = nbformat.read(path, as_version=4).cells[1].outputs
     assert error.traceback == [f"{error.ename}: {error.evalue}"]
@@ -185,13 +183,13 @@ def test_every_link_of_the_pages_leads_to_a_file(page):
 
 USE = """
 import mha, torch
-from mha import findings
+from mha.course.comparison import results
 from mha.viz.headview import HeadView
 layer = mha.MultiHeadAttention(8, 2)
 with mha.watch(layer, "weights") as seen:
     layer(torch.zeros(1, 3, 8))
 assert "mha-hv" in HeadView(seen.weights[0], ["a", "b", "c"])._repr_html_()
-assert findings.stored()["quality"]
+assert results.stored()["quality"]
 print(mha.__file__)
 """
 
