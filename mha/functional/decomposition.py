@@ -31,7 +31,7 @@ class Shared(NamedTuple):
 
     def error(self, matrices: Float[Tensor, "h m k"]) -> float:
         """Say how far they are from the given ones, as a share of their size (Frobenius norm)."""
-        return float((self.matrices() - matrices).norm() / matrices.norm().clamp_min(1e-300))
+        return float((self.matrices() - matrices).norm() / matrices.norm().clamp_min(torch.finfo(matrices.dtype).tiny))
 
 
 def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
@@ -96,6 +96,6 @@ def _inverse(one: Tensor, other: Tensor) -> Tensor:
 
 def _balance(found: Shared) -> Shared:
     """Make left and right vectors equally long and the mixing of each term of length 1: the matrices stay."""
-    sizes = [part.norm(dim=0).clamp_min(1e-150) for part in found]
+    sizes = [part.norm(dim=0).clamp_min(torch.finfo(part.dtype).tiny) for part in found]
     both = (sizes[0] * sizes[1] * sizes[2]).sqrt()
     return Shared(found.left / sizes[0] * both, found.mixing / sizes[1], found.right / sizes[2] * both)

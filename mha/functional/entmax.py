@@ -10,7 +10,9 @@ from entmax import entmax_bisect
 from jaxtyping import Float
 from torch import Tensor
 
-NEAREST = 1e-3  # closer to 1 than this α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes
+# Closer to 1 than this, α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes. It is a power of 2,
+# so that every type of numbers decides alike.
+NEAREST = 2.0**-10
 
 
 Alpha = float | int | Iterable[float | int] | Tensor
@@ -46,7 +48,9 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 def check_alpha(alpha: Alpha, heads: int) -> Tensor:
     """Return one α for each head; refuse what is none."""
     if not isinstance(alpha, Tensor):
-        alpha = torch.tensor(alpha if isinstance(alpha, (float, int)) else list(alpha), dtype=torch.float64)
+        alpha = torch.tensor(
+            alpha if isinstance(alpha, (float, int)) else list(alpha), dtype=torch.float64, device="cpu"
+        )
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) != heads):
         raise ValueError(
             f"alpha has shape {tuple(alpha.shape)}, but there are {heads} heads: give one number, or one for each head"

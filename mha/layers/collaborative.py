@@ -117,7 +117,7 @@ class CollaborativeAttention(Heads):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Make mixed queries (b, h, i, d_shared), one key (b, 1, j, d_shared + biases), values (b, h, j, d)."""
         q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return q * self.mixing[:, None], k, v
+        return q * self.mixing[:, None].to(q), k, v
 
     def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         return x[:, None]  # one for all heads

@@ -143,8 +143,13 @@ class Composition(nn.Module):
     def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
         """Begin with the identity and small dynamic weights."""
         super().__init__()
-        self.base = nn.Parameter(torch.eye(heads))
+        self.base = nn.Parameter(torch.empty(heads, heads))
         self.of_query, self.of_key = HeadWeights(width, heads, rank), HeadWeights(key_width, heads, rank)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin with the identity; what the words add has a beginning of its own."""
+        nn.init.eye_(self.base)
 
     def matrices(self, query: Float[Tensor, "b i m"]) -> Float[Tensor, "b i h h"]:
         """Make one matrix for each query, the base included; it maps from column to row."""
@@ -272,10 +277,11 @@ class ComposableAttention(Heads):
         return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, is_causal=is_causal))
 
     def needs_all(self, *tensors: Tensor) -> bool:
-        """Say whether all weights must exist at once: for gradients, for dropout, for who watches, for a bias."""
+        """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, or mixed precision."""
         changed = self.at_scores.is_open or self.at_weights.is_open or getattr(self.positions, "bias", None) is not None
         gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        return changed or gradients or (self.training and self.dropout > 0)
+        mixed = len({t.dtype for t in tensors}) > 1  # as autocast leaves them
+        return changed or gradients or mixed or (self.training and self.dropout > 0)
 
     def take_heads(self, heads: Iterable[int]) -> "ComposableAttention":
         """Refuse: each head uses the scores and weights of all others."""

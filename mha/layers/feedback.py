@@ -109,9 +109,15 @@ class FeedbackAttention(Heads):
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         if steps < 1:
             raise ValueError(f"steps = {steps}: the memory holds at least 1")
-        self.query_bias = nn.Parameter(torch.zeros(heads, self.d_head))
-        self.key_table = nn.Parameter(torch.zeros(heads, steps, self.d_head))
-        self.score_table = nn.Parameter(torch.zeros(heads, steps))
+        self.query_bias = nn.Parameter(torch.empty(heads, self.d_head))
+        self.key_table = nn.Parameter(torch.empty(heads, steps, self.d_head))
+        self.score_table = nn.Parameter(torch.empty(heads, steps))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin with tables of zeros: how far back a memory is does not count yet."""
+        for table in (self.query_bias, self.key_table, self.score_table):
+            nn.init.zeros_(table)
 
     @classmethod
     @torch.no_grad()
@@ -141,7 +147,7 @@ class FeedbackAttention(Heads):
         """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
         heads, steps, d = self.key_table.shape
         check_tables(heads, steps, k)
-        near, alone = (table[:, : k.shape[2]].flip(1) for table in (self.key_table, self.score_table))
+        near, alone = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))
         return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
 
     def take_heads(self, heads: Iterable[int]) -> "FeedbackAttention":

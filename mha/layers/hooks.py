@@ -3,6 +3,7 @@
 Taught in: split_and_merge, output_projection, reading_heads.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -112,12 +113,10 @@ def edit(
 
 
 def _taps(model: nn.Module, places: tuple[str, ...]) -> dict[str, Tap]:
-    taps = {}
-    for path, module in model.named_modules():
-        head, _, name = path.rpartition(".")
-        if isinstance(module, Tap) and name.removeprefix("at_") in places:
-            taps[f"{head}.{name.removeprefix('at_')}" if head else name.removeprefix("at_")] = module
-    missing = [place for place in places if not any(path.rpartition(".")[2] == place for path in taps)]
-    if missing:
-        raise ValueError(f"{type(model).__name__} has no place named {missing}: the places are {list(PLACES)}")
-    return taps
+    named = {path: module for path, module in model.named_modules() if isinstance(module, Tap)}
+    taps = {re.sub(r"(^|\.)at_(?=\w+$)", r"\1", path): tap for path, tap in named.items()}
+    known = {path.rpartition(".")[2] for path in taps}
+    if missing := sorted(set(places) - known):
+        there = sorted(known) if known else "none, because there is no layer with heads in it"
+        raise ValueError(f"{type(model).__name__} has no place named {missing}: its places are {there}")
+    return {path: tap for path, tap in taps.items() if path.rpartition(".")[2] in places}

@@ -17,18 +17,21 @@ from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part
 from mha.layers.positions import RelativePositions
 
+LOWEST = 1.01  # of a learned α
+
 
 class SparseAttention(Heads):
     """Attend with weights that can be exactly zero; each head learns how readily they are.
 
     Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
-    Changes: the normalization: α-entmax in place of softmax, with α = 1 + sigmoid(``raw_alpha``) in each head.
+    Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each head:
+        a learned α never becomes softmax itself, whose slope in α would be lost.
     Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
     Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
-    Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one of exactly 1 or 2, and as MultiHeadAttention.
+    Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one outside (1.01, 2), and as MultiHeadAttention.
     Source: Correia et al. 2019, section 3.
-    Differs from the released code: α starts at 1.5 in each head, there at random; near 1 the layer takes softmax,
-        where the code does not let α fall below 1.01.
+    Differs from the released code: α starts at 1.5 in each head, there at random, and it comes down to 1.01 smoothly,
+        there by clamping.
     Taught in: sparsify.
     """
 
@@ -53,13 +56,25 @@ class SparseAttention(Heads):
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
         )
-        alpha = check_alpha(alpha, heads).to(self.W_q.weight)
-        if learned and not bool(((alpha > 1) & (alpha < 2)).all()):
+        alpha = check_alpha(alpha, heads)
+        if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
             raise ValueError(
-                f"alpha = {alpha.tolist()}: a learned one never leaves 1 or 2; start between, or say learned=False"
+                f"alpha = {alpha.tolist()}: a learned one stays between {LOWEST} and 2; start there, or say learned=False"
             )
-        self.raw_alpha = nn.Parameter((alpha - 1).logit()) if learned else None
-        self.register_buffer("fixed_alpha", None if learned else alpha.clone())
+        self.start = alpha.tolist()
+        of_heads = self.W_q.weight.new_empty(heads)
+        self.raw_alpha = nn.Parameter(of_heads) if learned else None
+        self.register_buffer("fixed_alpha", None if learned else of_heads)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with the α that the layer was made with."""
+        start = torch.tensor(self.start, dtype=torch.float64, device="cpu")
+        if self.raw_alpha is None:
+            self.fixed_alpha.copy_(start)
+        else:
+            self.raw_alpha.copy_(((start - LOWEST) / (2 - LOWEST)).logit())
 
     @classmethod
     @torch.no_grad()
@@ -75,7 +90,8 @@ class SparseAttention(Heads):
         """How sparse each head is: 1 is softmax, 2 sparsemax."""
         if self.raw_alpha is None:
             return self.fixed_alpha
-        return 1 + self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32)).sigmoid()
+        raw = self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32))
+        return LOWEST + (2 - LOWEST) * raw.sigmoid()
 
     def forward(
         self,
@@ -103,6 +119,7 @@ class SparseAttention(Heads):
         for name in ("raw_alpha", "fixed_alpha"):
             if getattr(self, name) is not None:
                 getattr(smaller, name).data = getattr(self, name).detach()[sorted(chosen)].clone()
+        smaller.start = [self.start[h] for h in sorted(chosen)]
         return smaller
 
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

@@ -49,7 +49,13 @@ class TalkingAttention(Heads):
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
         )
-        self.mix_scores, self.mix_weights = (nn.Parameter(torch.eye(heads)) for _ in range(2))
+        self.mix_scores, self.mix_weights = (nn.Parameter(torch.empty(heads, heads)) for _ in range(2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin with heads that do not talk."""
+        nn.init.eye_(self.mix_scores)
+        nn.init.eye_(self.mix_weights)
 
     @classmethod
     @torch.no_grad()

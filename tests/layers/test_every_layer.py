@@ -169,6 +169,51 @@ def test_gradients_reach_every_weight(entry):
             assert weight.grad.abs().max() > 1e-6, name
 
 
+@every()
+def test_a_layer_made_without_memory_can_be_filled_as_a_new_one(entry):
+    with torch.device("meta"):
+        layer = entry.build()
+    assert all(t.is_meta for t in layer.state_dict().values())
+    filled = layer.to_empty(device="cpu")
+    for module in filled.modules():
+        if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+            module.reset_parameters()
+    state, fresh = filled.state_dict(), entry.build().state_dict()
+    for name, weight in fresh.items():
+        assert state[name].isfinite().all()
+        assert not name.endswith("_alpha") or torch.equal(state[name], weight)
+
+
+# ---- mixed precision
+
+
+@every()
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "watched"])
+def test_under_autocast_a_layer_reads_nearly_the_same_and_learns(entry, watched):
+    layer = entry.build().float().eval()
+    inputs = entry.words(dtype=torch.float32), *(() if entry.alone else entry.memory(layer))
+    whole = layer(*inputs)
+    with torch.autocast("cpu", torch.bfloat16), mha.watch(layer, *(["weights"] if watched else [])):
+        halved = layer(*inputs)
+        with torch.no_grad():
+            read = layer(*inputs)
+    for y in (halved, read):
+        assert (y.float() - whole).abs().max() < 0.06 * whole.abs().max()
+    halved.float().square().sum().backward()
+    assert all(w.grad is not None and w.grad.dtype == torch.float32 for w in layer.parameters())
+    assert all(w.grad.isfinite().all() for w in layer.parameters())
+
+
+@every(alone=True, caches=True)
+@torch.no_grad()
+def test_under_autocast_a_cache_continues(entry):
+    layer, x = entry.build().float().eval(), entry.words(dtype=torch.float32)
+    cache = layer.new_cache(QUERIES)
+    with torch.autocast("cpu", torch.bfloat16):
+        parts = [layer(chunk, is_causal=True, cache=cache) for chunk in x.split((2, 1, 2), 1)]
+        assert (torch.cat(parts, 1) - layer(x, is_causal=True)).abs().max() < 0.05
+
+
 # ---- rows with nothing to look at
 
 
@@ -235,6 +280,34 @@ def test_a_variant_made_from_a_plain_layer_is_the_plain_layer(kind):
         assert error(variant(*inputs, **how), plain(*inputs, **how)) < LIMIT
         (dx, *_), (right, *_) = gradients(variant, *inputs, **how), gradients(plain, *inputs, **how)
         assert error(dx, right) < LIMIT
+
+
+VARIANTS = sorted({type(e.build()) for e in LAYERS if hasattr(type(e.build()), "from_plain")}, key=str)
+NOT_PLAIN = {
+    "shared keys": lambda: mha.GroupedAttention(6, 3, 1),
+    "sparse": lambda: mha.SparseAttention(6, 3),
+    "overlapping": lambda: mha.OverlappingAttention(6, 3, 1),
+    "talking": lambda: mha.TalkingAttention(6, 3),
+}
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+@pytest.mark.parametrize("other", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_a_variant_is_made_from_a_plain_layer_and_from_no_other(kind, other):
+    with pytest.raises(ValueError, match=f"{type(other()).__name__} is no plain layer"):
+        kind.from_plain(other())
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+@pytest.mark.parametrize("positions", [mha.RotaryPositions, mha.LinearBias])
+def test_a_variant_keeps_the_positions_or_refuses_them(kind, positions):
+    plain, x = mha.MultiHeadAttention(8, 2, positions=positions()), torch.randn(2, 5, 8)
+    try:
+        variant = kind.from_plain(plain)
+    except ValueError as refused:
+        assert f"this layer has {positions.__name__} inside" in str(refused)  # noqa: PT017
+    else:
+        assert error(variant(x), plain(x)) < LIMIT
 
 
 # ---- the plain layers against torch and the oracle

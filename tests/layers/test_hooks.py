@@ -170,7 +170,9 @@ def test_an_edit_reaches_every_layer_of_a_model_and_ends_with_an_error():
 def test_places_that_do_not_exist_are_refused_and_nothing_is_left_open(reader):
     layer = mha.MultiHeadAttention(6, 2)
     with (
-        pytest.raises(ValueError, match=r"no place named \['wieghts'\].*'scores', 'weights', 'heads'"),
+        pytest.raises(
+            ValueError, match=r"no place named \['wieghts'\]: its places are \['heads', 'scores', 'weights'\]"
+        ),
         mha.watch(layer, "weights", "wieghts"),
     ):
         pass
@@ -179,7 +181,12 @@ def test_places_that_do_not_exist_are_refused_and_nothing_is_left_open(reader):
         mha.edit(layer, heads=torch.zeros_like, gates=torch.zeros_like),
     ):
         pass
-    with pytest.raises(ValueError, match="Linear has no place named"), mha.watch(nn.Linear(2, 2)):
+    with pytest.raises(ValueError, match="Linear has no place named.*none, because"), mha.watch(nn.Linear(2, 2)):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"its places are \['gates', 'heads', 'probabilities', 'scores', 'weights'\]"),
+        mha.watch(mha.RoutedAttention(8, 4, 1, 2), "gate"),
+    ):
         pass
     assert not any(tap.is_open for tap in (layer.at_scores, layer.at_weights, layer.at_heads))
 
