@@ -24,8 +24,8 @@ class SparseAttention(Heads):
     """Attend with weights that can be exactly zero; each head learns how readily they are.
 
     Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
-    Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each head:
-        a learned α never becomes softmax itself, whose slope in α would be lost.
+    Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each
+        head: a learned α never becomes 1, where its slope would be lost.
     Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
     Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
     Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one outside (1.01, 2), and as MultiHeadAttention.
@@ -59,7 +59,7 @@ class SparseAttention(Heads):
         alpha = check_alpha(alpha, heads)
         if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
             raise ValueError(
-                f"alpha = {alpha.tolist()}: a learned one stays between {LOWEST} and 2; start there, or say learned=False"
+                f"alpha = {alpha.tolist()}: a learned one is between {LOWEST} and 2; start there, or set learned=False"
             )
         self.start = alpha.tolist()
         of_heads = self.W_q.weight.new_empty(heads)

@@ -181,7 +181,7 @@ def test_places_that_do_not_exist_are_refused_and_nothing_is_left_open(reader):
         mha.edit(layer, heads=torch.zeros_like, gates=torch.zeros_like),
     ):
         pass
-    with pytest.raises(ValueError, match="Linear has no place named.*none, because"), mha.watch(nn.Linear(2, 2)):
+    with pytest.raises(ValueError, match=r"Linear has no place named.*none, because"), mha.watch(nn.Linear(2, 2)):
         pass
     with (
         pytest.raises(ValueError, match=r"its places are \['gates', 'heads', 'probabilities', 'scores', 'weights'\]"),

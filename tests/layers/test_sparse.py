@@ -160,9 +160,7 @@ def test_alphas_for_another_number_of_heads_are_refused(reader):
 
 def test_a_learned_alpha_does_not_start_where_it_cannot_leave(reader):
     for alpha in (1, 1.01, 2, [1.5, 2]):
-        with pytest.raises(
-            ValueError, match=r"learned one stays between 1.01 and 2; start there, or say learned=False"
-        ):
+        with pytest.raises(ValueError, match=r"learned one is between 1.01 and 2; start there, or set learned=False"):
             mha.SparseAttention(4, 2, alpha=alpha)
 
 
