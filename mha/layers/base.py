@@ -210,7 +210,7 @@ class Heads(Tapped):
         check_inputs(self, query, key, value)
         check_positions(self.positions, query, key)
         if cache is not None:
-            cache.check(query, key, mask, self.heads)
+            cache.check(self, query, key, value, mask)
         start = 0 if cache is None else cache.length
         q = self.into_heads(self.W_q(query), self.heads, start)
 
@@ -218,7 +218,7 @@ class Heads(Tapped):
             k = self.into_heads(self.W_k(key), self.kv_heads, start)
             return k, split_heads(self.W_v(value), self.kv_heads)
 
-        return q, *(fresh() if cache is None else cache.recall(key, fresh))
+        return q, *(fresh() if cache is None else cache.recall(self, key, value, fresh))
 
     def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         """Cut queries or keys into heads, and mark their positions where the layer has a way to."""

@@ -5,49 +5,96 @@ Taught in: masking, cache_and_sharing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mha.functional.masks import check_mask, padding_mask
 
 
-class MemoryCache:
+@runtime_checkable
+class Reader(Protocol):
+    """A layer, as far as a cache must know it: what makes its keys and values."""
+
+    W_k: nn.Linear
+    W_v: nn.Linear
+    heads: int
+
+
+class Reading:
+    """What filled a cache."""
+
+    def __init__(self, key: Tensor, value: Tensor) -> None:
+        self._inputs = {"memory": (key, _version(key)), "value": (value, _version(value))}
+
+    def check(self, key: Tensor, value: Tensor) -> None:
+        """Refuse another tensor, and one that was changed since."""
+        for (name, (old, version)), new in zip(self._inputs.items(), (key, value), strict=True):
+            if new is not old:
+                raise ValueError(
+                    f"this cache was filled from a {name} of shape {tuple(old.shape)}, and now another one of shape "
+                    f"{tuple(new.shape)} came: use a new cache for each memory and each layer"
+                )
+            if _version(new) != version:
+                raise ValueError(
+                    f"the {name} was changed in place after this cache had read it: use a new cache, or leave it as "
+                    "it is"
+                )
+
+    def is_of(self, key: Tensor) -> bool:
+        """Whether this very memory was read."""
+        return key is self._inputs["memory"][0]
+
+
+class OneLayer:
+    """A cache of one layer's keys and values."""
+
+    _maps: tuple[nn.Linear, nn.Linear] | None = None
+
+    def check_layer(self, layer: Reader) -> None:
+        """Refuse another layer than the one that filled the cache; layers that share their projections are one."""
+        if self._maps is not None and (layer.W_k is not self._maps[0] or layer.W_v is not self._maps[1]):
+            raise ValueError("another layer filled this cache: make a new one for each layer, layer.new_cache()")
+
+
+class MemoryCache(OneLayer):
     """Remember the keys and values of a memory that does not grow, such as an encoder's output.
 
     Hand it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
-    call only.
+    call only. The cache remembers which layer read which memory.
 
-    Raises: ValueError where another memory is handed in later, or where gradients are asked for.
+    Raises: ValueError where another layer, another memory or another value is handed in later, where the memory was
+        changed in place, or where gradients are asked for.
     Taught in: in_the_transformer.
     """
 
     length = 0  # the queries of cross-attention do not continue the keys
 
     def __init__(self) -> None:
-        self._memory: Tensor | None = None
+        self._read: Reading | None = None
         self._found: tuple[Tensor, Tensor] | None = None
 
-    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
-        """Refuse nothing: a memory has no order of its own, and nothing is stored that a refused call could spoil."""
+    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """Refuse another layer, another memory, and a memory that is not what it was."""
+        self.check_layer(layer)
+        if self._read is not None:
+            self._read.check(key, value)
 
-    def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def recall(
+        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Make keys and values the first time, and return the same ones ever after."""
-        if self._found is None or self._memory is None:
+        if self._found is None:
             k, v = fresh()
             if k.requires_grad or v.requires_grad:
                 raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
-            self._memory, self._found = key, (k, v)
-        if key is not self._memory:
-            raise ValueError(
-                f"this cache was filled from a memory of shape {tuple(self._memory.shape)}, and now another one of "
-                f"shape {tuple(key.shape)} came: use a new cache for each memory and each layer"
-            )
+            self._maps, self._read, self._found = (layer.W_k, layer.W_v), Reading(key, value), (k, v)
         return self._found
 
 
-class KeyValueCache:
+class KeyValueCache(OneLayer):
     """Remember the keys and values of one layer, for reading one word, or one chunk, at a time.
 
     Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
@@ -74,9 +121,10 @@ class KeyValueCache:
         """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
         return None if self._words is None else self._words[..., : self.length + new]
 
-    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
+    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
         i, total = query.shape[1], self.length + key.shape[1]
+        self.check_layer(layer)
         if key is not query:
             raise ValueError(
                 "this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache"
@@ -87,16 +135,23 @@ class KeyValueCache:
                 f"the cache and {i} new: give it a column for each"
             )
         if mask is not None:
-            check_mask(mask, (query.shape[0], heads, i, total), query.device)
+            check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
+        words = self.mask(i)
+        if words is not None:
+            _check_filling(words, query.shape[0], f"cache.mask({i})", mask)
 
     @property
     def bytes(self) -> int:
         """How much memory is taken: all of it at the first call."""
         return 0 if self._k is None or self._v is None else self._k.nbytes + self._v.nbytes
 
-    def recall(self, _key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def recall(
+        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Make the new keys and values, and :meth:`append` them."""
-        return self.append(*fresh())
+        stored = self.append(*fresh())
+        self._maps = layer.W_k, layer.W_v
+        return stored
 
     def append(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
@@ -139,6 +194,20 @@ class ModelCache(list):
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
         """Show the words, not the filling, as every layer's own cache does."""
         return self[0].mask(new)
+
+
+def _version(x: Tensor) -> int | None:
+    """Count the changes in place; under inference mode nobody counts."""
+    return None if x.is_inference() else x._version
+
+
+def _check_filling(words: Tensor, batch: int, name: str, mask: Tensor | None) -> None:
+    if len(words) not in (1, batch):
+        raise ValueError(f"the cache's filling is of {len(words)} texts, but {batch} came: give one number for each")
+    if mask is None:
+        raise ValueError(f"this cache has filling, and no mask hides it: call the layer with mask={name}")
+    if bool((mask & ~words).any()):
+        raise ValueError(f"this cache has filling, and the mask shows it: call the layer with mask={name} & your mask")
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mha.functional.attention import Edits
 from mha.layers.base import Heads, check_no_filling
-from mha.layers.cache import MemoryCache
+from mha.layers.cache import MemoryCache, Reader, Reading
 from mha.layers.cost import Cost, Part
 
 
@@ -31,19 +31,26 @@ class FeedbackMemory(MemoryCache):
         super().__init__()
         self.length = 0
 
-    def check(self, query: Tensor, key: Tensor, mask: Tensor | None, heads: int) -> None:
-        """Refuse a mask that does not fit, before anything is kept."""
-        total = self.length + (0 if key is self._memory else key.shape[1])
+    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """Refuse another layer, and a mask that does not fit, before anything is kept."""
+        again = self._read is not None and self._read.is_of(key)
+        self.check_layer(layer)
+        if self._read is not None and again:
+            self._read.check(key, value)
+        total = self.length + (0 if again else key.shape[1])
         if mask is not None and mask.shape[-1] not in (1, total):
             raise ValueError(f"mask {tuple(mask.shape)}: give it a column for each of the {total} steps in the memory")
 
-    def recall(self, key: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def recall(
+        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Add the keys and values of a new memory, and return all of them, oldest first."""
-        if key is not self._memory or self._found is None:
+        if self._found is None or self._read is None or not self._read.is_of(key):
             k, v = fresh()
             if self._found is not None:
                 k, v = (torch.cat(pair, 2) for pair in zip(self._found, (k, v), strict=True))
-            self._memory, self._found, self.length = key, (k, v), k.shape[2]
+            self._read, self._found, self.length = Reading(key, value), (k, v), k.shape[2]
+            self._maps = layer.W_k, layer.W_v
         return self._found
 
 
