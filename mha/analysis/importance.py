@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mha.checks import check_tensor
 from mha.layers.base import Heads, attention_layers
 from mha.layers.hooks import edit
 
@@ -29,7 +30,7 @@ def head_importance(
     ``normalize`` divides by the L2 norm of the layer. Dropout is off meanwhile.
 
     Shapes: ``losses(model, batch)`` gives one loss for each example (b,); (h,) comes out for each layer, by its path.
-    Raises: ValueError where the losses are not one for each example, or there is no batch.
+    Raises: ValueError where the losses are not one for each example, or not finite, or there is no batch.
     Source: Michel et al. 2019, section 4.1.
     Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
     Taught in: pruning_heads.
@@ -65,7 +66,10 @@ def _slopes(model: nn.Module, layers: Mapping[str, Heads], losses: Callable, bat
             stack.enter_context(edit(layer, heads=partial(gated, path)))
         loss = losses(model, batch)
         sizes = {len(gate) for gate in gates.values()}
+        check_tensor(losses=loss)
         if loss.ndim != 1 or {len(loss)} != sizes:
             raise ValueError(f"losses have shape {tuple(loss.shape)}: give one for each of {sorted(sizes)} examples")
+        if not bool(loss.isfinite().all()):
+            raise ValueError(f"losses = {loss.tolist()}: a loss that is not finite has no slope")
         slopes = torch.autograd.grad(loss.sum(), list(gates.values()), materialize_grads=True)
     return {path: slope[:, :, 0, 0] for path, slope in zip(gates, slopes, strict=True)}

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from mha.layers.base import Heads, attention_layers
+from mha.checks import check_tensor, check_whole
+from mha.layers.base import Heads, attention_layers, check_numbers
 from mha.layers.hooks import edit
 
 
@@ -20,6 +21,11 @@ def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
     Raises: ValueError where the model has fewer heads, or the layers need more.
     Taught in: pruning_heads.
     """
+    check_whole(0, count=count, at_least=at_least)
+    for path, score in scores.items():
+        check_tensor(1, **{f"scores[{path!r}]": score})
+        if bool(score.isnan().any()):
+            raise ValueError(f"scores[{path!r}] = {score.tolist()}: NaN is neither high nor low")
     sizes = [len(score) for score in scores.values()]
     needed = sum(min(at_least, size) for size in sizes)
     if not needed <= count <= sum(sizes):
@@ -42,7 +48,7 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
     """
     _known(model, keep)
     layers = attention_layers(model := copy.deepcopy(model))
-    for path, heads in keep.items():
+    for path, heads in sorted(keep.items(), reverse=True):  # the root, whose path is empty, comes last
         smaller = layers[path].take_heads(heads)
         if not path:
             return smaller
@@ -52,12 +58,16 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
 
 @contextmanager
 def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
-    """Silence all other heads for a while: what they read becomes zero, nothing is cut. Taught in: pruning_heads."""
+    """Silence all other heads for a while: what they read becomes zero, nothing is cut.
+
+    Raises: ValueError for an unknown layer, and for numbers of heads that it does not have.
+    Taught in: pruning_heads.
+    """
     layers = _known(model, keep)
     with ExitStack() as stack:
         for path, heads in keep.items():
             gate = torch.zeros(layers[path].heads, 1, 1)
-            gate[list(heads)] = 1
+            gate[check_numbers(layers[path], heads, some=False)] = 1
             stack.enter_context(edit(layers[path], heads=_times(gate)))
         yield
 
@@ -68,6 +78,8 @@ def _times(gate: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _known(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> dict[str, Heads]:
     layers = attention_layers(model)
+    if not isinstance(keep, Mapping):
+        raise TypeError(f"keep = {keep!r}: give the heads that stay by the path of their layer, such as {{path: [0]}}")
     if not set(keep) <= set(layers):
         raise ValueError(f"no layer {sorted(set(keep) - set(layers))}: the layers with heads are {list(layers)}")
     return layers

@@ -10,16 +10,19 @@ Taught in: why_scale, masking, why_many_heads, split_and_merge.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mha.checks import check_flag, check_is_tensor, check_number, check_tensor, check_whole
 from mha.functional.masks import causal_mask, check_mask, combine, hide
 
 
 def share(dropout: float) -> float:
     """Return the share of weights to drop; refuse what is no share."""
+    check_number(False, dropout=dropout)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout = {dropout}: it is the share of weights dropped, at least 0 and below 1")
     return dropout
@@ -60,10 +63,14 @@ def split_heads(x: Float[Tensor, "b n m"], heads: int) -> Float[Tensor, "b h n d
     """Cut the channels of every position into heads; nothing is copied.
 
     Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
-    Raises: ValueError where ``heads`` does not divide the channels.
+    Raises: ValueError where ``heads`` does not divide the channels, or x has not three axes.
     Taught in: split_and_merge.
     """
-    if heads < 1 or x.shape[-1] % heads:
+    check_whole(heads=heads)
+    check_is_tensor("x", x)
+    if x.ndim != 3:
+        raise ValueError(f"x has shape {tuple(x.shape)}, but must be (batch, sequence, channels)")
+    if x.shape[-1] % heads:
         raise ValueError(f"cannot cut {x.shape[-1]} channels into {heads} heads of equal width")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
@@ -72,18 +79,23 @@ def merge_heads(heads: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n m"]:
     """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
 
     Shapes: (b, h, n, d) gives (b, n, h·d).
+    Raises: ValueError where there are not four axes.
     Taught in: split_and_merge.
     """
+    check_is_tensor("heads", heads)
+    if heads.ndim != 4:
+        raise ValueError(f"heads have shape {tuple(heads.shape)}, but must be (batch, heads, sequence, width)")
     return heads.transpose(1, 2).flatten(2)
 
 
 def attention_weights(
     q: Float[Tensor, "*l i d"],
-    k: Float[Tensor, "*l j d"],
+    k: Float[Tensor, "*g j d"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
     edit_scores: Edit | None = None,
     normalize: Edit | None = None,
     edit_weights: Edit | None = None,
@@ -93,33 +105,45 @@ def attention_weights(
     A query with nothing to look at gets a row of zeros.
 
     Shapes: q (…, i, d), k (…, j, d), mask (i, j) or (b, h, i, j), True = may look; returns (…, i, j).
-        ``scale`` is 1/√d unless it is given. Each edit takes and returns a tensor of shape (…, i, j).
+        ``scale`` is 1/√d unless it is given. Each edit takes and returns a tensor of shape (…, i, j). With
+        ``enable_gqa`` there may be fewer key heads than query heads: k (b, g, j, d), each shared by h / g neighbors.
     Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     Source: Vaswani et al. 2017, section 3.2.1.
     Taught in: why_scale, masking.
     """
-    _check(q, k, k)
+    _check(q, k, k, enable_gqa)
+    _check_settings(is_causal, scale)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q * scale) @ k.mT
-    if edit_scores is not None:
-        scores = edit_scores(scores)
+    scores = edited("edit_scores", edit_scores, _by_heads(q * scale, k.mT))
     mask = _visible(q, k, mask, is_causal)
     if mask is not None:
         scores = hide(scores, mask)
-    weights = scores.softmax(-1) if normalize is None else normalize(scores)
+    weights = scores.softmax(-1) if normalize is None else edited("normalize", normalize, scores)
     if mask is not None:
         weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0)
-    return weights if edit_weights is None else edit_weights(weights)
+    return edited("edit_weights", edit_weights, weights)
+
+
+def edited(name: str, edit: Edit | None, x: Tensor) -> Tensor:
+    """Change a tensor with the caller's function; refuse what is no tensor of the same shape."""
+    if edit is None:
+        return x
+    new = edit(x)
+    if not isinstance(new, Tensor) or new.shape != x.shape:
+        found = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
+        raise ValueError(f"{name} was given shape {tuple(x.shape)} and returned {found}: return a tensor of that shape")
+    return new
 
 
 def attend(
     q: Float[Tensor, "*l i d"],
-    k: Float[Tensor, "*l j d"],
-    v: Float[Tensor, "*l j c"],
+    k: Float[Tensor, "*g j d"],
+    v: Float[Tensor, "*g j c"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
     dropout: float = 0.0,
     explicit: bool = False,
     edit_scores: Edit | None = None,
@@ -138,7 +162,8 @@ def attend(
     Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     Taught in: why_scale, masking, split_and_merge.
     """
-    _check(q, k, v)
+    _check(q, k, v, enable_gqa)
+    _check_settings(is_causal, scale)
     dropout = share(dropout)
     if explicit or Edits(edit_scores, normalize, edit_weights):
         weights = attention_weights(
@@ -147,19 +172,46 @@ def attend(
             mask,
             is_causal=is_causal,
             scale=scale,
+            enable_gqa=enable_gqa,
             edit_scores=edit_scores,
             normalize=normalize,
             edit_weights=edit_weights,
         )
-        return F.dropout(weights, dropout) @ v if dropout else weights @ v
+        return _by_heads(F.dropout(weights, dropout) if dropout else weights, v)
     if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
         causal = is_causal and q.shape[-2] > 1
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+        return _fused(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
     mask = _visible(q, k, mask, is_causal)
     empty = None if mask is None else ~mask.any(-1, keepdim=True)  # kernels disagree about empty rows: open and zero
     mask = None if mask is None or empty is None else mask | empty
-    read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
+    read = _fused(q, k, v, mask, dropout_p=dropout, scale=scale)
     return read if empty is None else read.masked_fill(empty, 0)
+
+
+def _by_heads(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once."""
+    if x.ndim == 2 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    shared = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
+    return (shared @ y).view(*x.shape[:-1], y.shape[-1])
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how: Any) -> Tensor:
+    """Call torch's kernel. For single queries it would read shared keys once a head: they are laid below each other."""
+    shared = q.ndim > 2 and q.shape[-3] > k.shape[-3]
+    if not shared or q.shape[-2] > 1:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared, **how)
+    stacked = (q.shape[0], k.shape[-3], -1)
+    if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1:
+        mask = mask.expand(q.shape[0], -1, -1, -1).reshape(*stacked, mask.shape[-1])
+    read = F.scaled_dot_product_attention(q.reshape(*stacked, q.shape[-1]), k, v, attn_mask=mask, **how)
+    return read.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _check_settings(is_causal: bool, scale: float | None) -> None:
+    check_flag(is_causal=is_causal)
+    if scale is not None:
+        check_number(scale=scale)
 
 
 def _visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
@@ -170,14 +222,17 @@ def _visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tens
     return combine(mask, causal_mask(i, j, device=q.device) if is_causal else None)
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None:
     """Refuse queries, keys and values that do not belong together."""
+    check_tensor(q=q, k=k, v=v)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if not q.is_floating_point():
-        raise TypeError(f"attention needs floating-point numbers, got {q.dtype}: convert with .float() first")
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"q, k and v have different dtypes {q.dtype}, {k.dtype}, {v.dtype}: convert them to one")
-    if not (q.ndim == k.ndim == v.ndim and q.ndim >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]):
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v are on {q.device}, {k.device}, {v.device}: move them to one device")
+    shared = enable_gqa and q.ndim == 4 == k.ndim and q.shape[0] == k.shape[0] and 0 not in k.shape
+    alike = q.shape[:-2] == k.shape[:-2] or (shared and q.shape[1] % k.shape[1] == 0)
+    if not (q.ndim == k.ndim == v.ndim >= 2 and k.shape[:-2] == v.shape[:-2] and alike):
         raise ValueError(f"q, k and v differ in batch or heads: {shapes}")
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"a query can only be compared with a key of its own width: {shapes}")

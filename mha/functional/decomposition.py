@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mha.checks import check_tensor, check_whole
+
 CLOSE = 1e-12  # a fit this close, relative to the matrices, is exact: rounding is all that is left
 
 
@@ -40,6 +42,8 @@ def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
     Taught in: collaborate.
     """
+    check_tensor(3, matrices=matrices)
+    check_whole(None, rank=rank)
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
     if not 1 <= rank <= sizes.numel():
         raise ValueError(f"rank = {rank}: these matrices have 1 to {sizes.numel()} singular pairs together")
@@ -65,8 +69,7 @@ def fit_shared(
     Source: Carroll and Chang 1970; Harshman 1970 (canonical polyadic decomposition).
     Taught in: collaborate.
     """
-    if rounds < 0:
-        raise ValueError(f"rounds = {rounds}: it must be at least 0")
+    check_whole(0, rounds=rounds)
     found = keep_largest(matrices, rank) if start is None else start
     before = found.error(matrices)
     for _ in range(rounds):

@@ -4,11 +4,14 @@ Taught in: sparsify.
 """
 
 from collections.abc import Iterable
+from numbers import Real
 
 import torch
 from entmax import entmax_bisect
 from jaxtyping import Float
 from torch import Tensor
+
+from mha.checks import check_tensor
 
 # Closer to 1 than this, α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes. It is a power of 2,
 # so that every type of numbers decides alike.
@@ -34,6 +37,9 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
         zeros, where the code gives NaN; half precision is computed in float32.
     Taught in: sparsify.
     """
+    check_tensor(scores=scores)
+    if scores.ndim < 3:
+        raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be (…, heads, queries, keys)")
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     alpha = check_alpha(alpha, scores.shape[-3]).to(exact)[:, None, None]
     empty = (scores == -torch.inf).all(-1, keepdim=True)
@@ -48,9 +54,11 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 def check_alpha(alpha: Alpha, heads: int) -> Tensor:
     """Return one α for each head; refuse what is none."""
     if not isinstance(alpha, Tensor):
-        alpha = torch.tensor(
-            alpha if isinstance(alpha, (float, int)) else list(alpha), dtype=torch.float64, device="cpu"
-        )
+        given = list(alpha) if isinstance(alpha, Iterable) and not isinstance(alpha, str) else alpha
+        for number in given if isinstance(given, list) else [given]:
+            if isinstance(number, bool) or not isinstance(number, Real):
+                raise TypeError(f"alpha = {alpha!r}: it must be a number, or one for each head")
+        alpha = torch.tensor(given, dtype=torch.float64, device="cpu")
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) != heads):
         raise ValueError(
             f"alpha has shape {tuple(alpha.shape)}, but there are {heads} heads: give one number, or one for each head"

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from mha.checks import check_is_tensor, check_whole
+
 
 def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at what came before.
@@ -23,7 +25,7 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
     Taught in: masking.
     """
     j = i if j is None else j
-    _check_lengths(queries=i, keys=j)
+    check_whole(queries=i, keys=j)
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
@@ -34,7 +36,7 @@ def sliding_window(i: int, window: int, j: int | None = None, *, device=None) ->
     Raises: ValueError where a length or the window is below 1.
     Taught in: masking.
     """
-    _check_lengths(window=window)
+    check_whole(window=window)
     mask = causal_mask(i, j, device=device)
     return mask & ~mask.tril(mask.shape[1] - i - window)
 
@@ -53,15 +55,17 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
     if lengths.ndim != 1 or len(lengths) == 0 or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be whole numbers of shape (batch,), got {lengths.dtype} {_shape(lengths)}")
     n = int(lengths.max()) if n is None else n
+    check_whole(n=n)
     if int(lengths.min()) < 0 or int(lengths.max()) > n:
         raise ValueError(f"lengths must lie between 0 and n = {n}, got {lengths.tolist()}")
-    _check_lengths(keys=n)
     return (torch.arange(n, device=lengths.device) < lengths[:, None])[:, None, None, :]
 
 
 def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     """Allow only what every mask allows; None allows everything."""
     given = [mask for mask in masks if mask is not None]
+    for mask in given:
+        check_boolean(mask, "True = 'may look'")
     if not given:
         return None
     result = given[0]
@@ -72,6 +76,7 @@ def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
 
 def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Convert from *True means hide*, as ``attn_mask`` and ``key_padding_mask`` of ``nn.MultiheadAttention``."""
+    check_boolean(mask, "True = 'hide'")
     return ~mask
 
 
@@ -81,6 +86,7 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
         mask that is boolean already.
     """
+    check_is_tensor("mask", mask)
     if mask.dtype == torch.bool:
         raise TypeError("this mask is boolean already: use it as it is, or from_hidden(mask) where True means hide")
     see = mask == 0
@@ -91,21 +97,25 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
 
 def from_key_padding(mask: Bool[Tensor, "b j"]) -> Bool[Tensor, "b 1 1 j"]:
     """Convert a (batch, key) mask, True means keep, by giving it the axes of heads and queries."""
+    check_boolean(mask, "True = 'may look'", "batch, key")
     return mask[:, None, None, :]
 
 
 def from_batch_first(mask: Bool[Tensor, "b i j"]) -> Bool[Tensor, "b 1 i j"]:
     """Convert a (batch, query, key) mask by giving it the axis of heads."""
+    check_boolean(mask, "True = 'may look'", "batch, query, key")
     return mask[:, None]
 
 
 def from_seq_first(mask: Bool[Tensor, "i j b"]) -> Bool[Tensor, "b 1 i j"]:
     """Convert a (query, key, batch) mask, as sequence-first libraries write it."""
+    check_boolean(mask, "True = 'may look'", "query, key, batch")
     return mask.permute(2, 0, 1)[:, None]
 
 
 def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*s"]:
     """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not."""
+    check_boolean(mask, "True = 'may look'")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
 
 
@@ -117,20 +127,23 @@ def hide(scores: Float[Tensor, "*s"], mask: Bool[Tensor, "..."]) -> Float[Tensor
     return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -torch.inf)
 
 
+def check_boolean(mask: Shaped[Tensor, "..."], means: str, axes: str = "") -> None:
+    """Refuse a mask of other numbers than True and False, or without the named axes."""
+    check_is_tensor("mask", mask)
+    if mask.dtype != torch.bool:
+        one, additive = means.rpartition("= ")[2], "mha.functional.masks.from_additive(mask)"
+        how = additive if mask.is_floating_point() else f"mask.bool() if 1 means {one}"
+        raise TypeError(f"mask has dtype {mask.dtype}, but must be torch.bool with {means}: use {how}")
+    if axes and mask.ndim != axes.count(",") + 1:
+        raise ValueError(f"mask has shape {_shape(mask)}, but must be ({axes})")
+
+
 def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torch.device) -> None:
     """Refuse a mask that does not say plainly who may look at whom.
 
     Raises: TypeError for a mask that is not boolean, ValueError for a wrong shape or device.
     """
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"mask is {type(mask).__name__}, but must be a tensor of torch.bool: use torch.as_tensor(mask)")
-    if mask.dtype != torch.bool:
-        how = (
-            "mask.bool() if 1 means 'may look'"
-            if not mask.is_floating_point()
-            else "mha.functional.masks.from_additive(mask)"
-        )
-        raise TypeError(f"mask has dtype {mask.dtype}, but must be torch.bool with True = 'may look': use {how}")
+    check_boolean(mask, "True = 'may look'")
     if mask.ndim != 2 and mask.ndim != len(shape):
         raise ValueError(
             f"mask has {mask.ndim} axes {_shape(mask)}, but must be (query, key) or (batch, head, query, key): "
@@ -142,12 +155,6 @@ def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torc
         raise ValueError(f"mask of shape {_shape(mask)} does not fit the scores of shape {tuple(wanted)}")
     if mask.device != device:
         raise ValueError(f"mask is on {mask.device}, the queries are on {device}: use mask.to('{device}')")
-
-
-def _check_lengths(**lengths: int) -> None:
-    for name, length in lengths.items():
-        if length < 1:
-            raise ValueError(f"{name} = {length}: it must be at least 1")
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mha.checks import check_whole
 from mha.functional.attention import _check, _visible
 
 
@@ -34,8 +35,7 @@ def tiled_attention(
     Taught in: counting_cost.
     """
     _check(q, k, v)
-    if tile < 1:
-        raise ValueError(f"tile = {tile}: it must be at least 1")
+    check_whole(tile=tile)
     mask = _visible(q, k, mask, is_causal)
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)
     total, read = torch.zeros_like(largest), v.new_zeros(*q.shape[:-1], v.shape[-1])

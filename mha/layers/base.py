@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mha.checks import check_flag, check_is_tensor, check_whole
 from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
@@ -25,18 +26,31 @@ Layer = TypeVar("Layer", bound="Heads")
 
 def check_choice(layer: "Heads", heads: Iterable[int]) -> list[int]:
     """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
-    chosen, name = list(heads), type(layer).__name__
+    name = type(layer).__name__
     if not layer.heads_apart:
         raise ValueError(f"{name} does not say that its heads can be computed apart: none can be taken out")
-    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(layer.heads)):
-        raise ValueError(
-            f"heads {chosen} of a layer with {layer.heads}: give at least one, each once, from 0 to {layer.heads - 1}"
-        )
+    chosen = check_numbers(layer, heads)
     group = layer.heads // layer.kv_heads
     groups = [list(range(start, start + group)) for start in range(0, layer.heads, group)]
     torn = [one for one in groups if 0 < len(set(one) & set(chosen)) < group]
     if torn:
         raise ValueError(f"{name} shares keys within the groups {groups}: take or leave all of {torn[0]} together")
+    return chosen
+
+
+def check_numbers(layer: "Heads", heads: Iterable[int], *, some: bool = True) -> list[int]:
+    """Return the numbers of heads in the layer's order; refuse what is none of its heads, and none where ``some`` are
+    needed.
+    """
+    if isinstance(heads, int | str) or not isinstance(heads, Iterable):
+        raise TypeError(f"heads = {heads!r}: give their numbers in a list")
+    chosen = list(heads)
+    check_whole(None, **{f"heads[{n}]": head for n, head in enumerate(chosen)})
+    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(layer.heads)) or (some and not chosen):
+        least = "at least one, " if some else ""
+        raise ValueError(
+            f"heads {chosen} of a layer with {layer.heads}: give {least}each once, from 0 to {layer.heads - 1}"
+        )
     return sorted(chosen)
 
 
@@ -60,6 +74,7 @@ def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: 
     """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
     if key is None and value is not None:
         raise ValueError("a value was given without a key: give both, or neither")
+    check_flag(is_causal=is_causal)
     if is_causal and key is not None and key is not query:
         raise ValueError(
             "is_causal with a separate key: another sequence has no future to hide. Leave is_causal out, or give a mask"
@@ -71,6 +86,7 @@ def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: 
 def check_inputs(layer: Tapped, query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse inputs that the projections cannot take, by name, shape and remedy."""
     for name, x, linear in (("query", query, layer.W_q), ("key", key, layer.W_k), ("value", value, layer.W_v)):
+        check_is_tensor(name, x)
         if x.ndim != 3:
             raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
         if x.shape[-1] != linear.in_features:
@@ -82,10 +98,25 @@ def check_inputs(layer: Tapped, query: Tensor, key: Tensor, value: Tensor) -> No
             raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
         if 0 in x.shape:
             raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
+        check_like_weights(name, x, linear.weight)
     if query.shape[0] != key.shape[0] or key.shape[:2] != value.shape[:2]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
             "size, and key and value one length"
+        )
+
+
+def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
+    """Refuse numbers of another type or device than the weights; autocast may mix types."""
+    if x.device != weight.device:
+        raise ValueError(
+            f"{name} is on {x.device}, but the weights are on {weight.device}: use {name}.to('{weight.device}') or "
+            f"layer.to('{x.device}')"
+        )
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name} has dtype {x.dtype}, but the weights have {weight.dtype}: use {name}.to({weight.dtype}) or "
+            f"layer.to({x.dtype})"
         )
 
 
@@ -100,6 +131,7 @@ def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> 
 
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:
     """Return the width of one head; refuse heads that do not divide the model's width."""
+    check_whole(None, d_model=d_model, heads=heads, **({} if d_head is None else {"d_head": d_head}))
     if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):
         raise ValueError(f"d_model = {d_model}, heads = {heads}, d_head = {d_head}: each must be at least 1")
     if d_head is None and d_model % heads:
@@ -113,6 +145,7 @@ def head_width(d_model: int, heads: int, d_head: int | None) -> int:
 def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int, int]:
     """Return the widths of key and value inputs; refuse a width below one."""
     kdim, vdim = d_model if kdim is None else kdim, d_model if vdim is None else vdim
+    check_whole(None, kdim=kdim, vdim=vdim)
     if kdim < 1 or vdim < 1:
         raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
     return kdim, vdim
@@ -120,6 +153,7 @@ def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int,
 
 def check_groups(heads: int, kv_heads: int) -> int:
     """Return the number of key heads; refuse groups of unequal size."""
+    check_whole(None, kv_heads=kv_heads)
     if kv_heads < 1 or heads % kv_heads:
         fits = [h for h in range(1, heads + 1) if heads % h == 0]
         raise ValueError(f"{kv_heads} key heads cannot be shared evenly by {heads} query heads: take one of {fits}")
@@ -128,9 +162,8 @@ def check_groups(heads: int, kv_heads: int) -> int:
 
 def biased(bias: bool | str) -> str:
     """Return the letters of the projections that have a bias: True means all four, False none."""
-    known: dict[bool | str, str] = {True: "qkvo", False: ""}
-    letters = known.get(bias, bias)
-    if not isinstance(letters, str) or set(letters) - set("qkvo"):
+    letters = bias if isinstance(bias, str) else "qkvo" if bias is True else ""
+    if not isinstance(bias, bool | str) or set(letters) - set("qkvo"):
         raise ValueError(f"bias = {bias!r}: give True, False or some of the letters 'qkvo'")
     return letters
 
@@ -181,6 +214,10 @@ class Heads(Tapped):
         super().__init__()
         self.d_model, self.heads = d_model, heads
         self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
+        if not isinstance(positions, RelativePositions | None):
+            raise TypeError(
+                f"positions = {positions}: give mha.RotaryPositions(), mha.LinearBias() or another RelativePositions"
+            )
         self.positions = positions
         self.dropout, with_bias = share(dropout), biased(bias)
         kdim, vdim = input_widths(d_model, kdim, vdim)
@@ -261,6 +298,7 @@ class Heads(Tapped):
             mask,
             is_causal=is_causal,
             scale=scale,
+            enable_gqa=self.kv_heads < self.heads,
             dropout=self.dropout if self.training else 0.0,
             explicit=explicit,
             edit_scores=edits.scores,
@@ -337,10 +375,7 @@ class Heads(Tapped):
         weights down, instead of the fused kernel.
         """
         stored = stored or getattr(self.positions, "bias", None) is not None
-        extra = int(self.kv_heads < self.heads and i > 1)  # where queries share keys they are laid below each other
-        return count_attention(
-            self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored, extra=extra
-        )
+        return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer. Taught in: cache_and_sharing."""

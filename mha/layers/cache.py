@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.masks import check_mask, padding_mask
 
 
@@ -110,8 +111,7 @@ class KeyValueCache(OneLayer):
 
     def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
         """Reserve room for ``capacity`` positions, of which each text's first ``filling`` are none of its words."""
-        if capacity < 1:
-            raise ValueError(f"capacity = {capacity}: it must be at least 1")
+        check_whole(capacity=capacity)
         self.capacity, self.length = capacity, 0
         self._words = None if filling is None else padding_mask(filling, capacity).logical_not()
         self._k: Tensor | None = None

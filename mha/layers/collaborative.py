@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.decomposition import fit_shared
-from mha.layers.base import Heads, channels_of, cut_linear
+from mha.layers.base import Heads, channels_of, check_numbers, cut_linear
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_attention
 from mha.layers.hooks import Tap
@@ -59,6 +60,7 @@ class CollaborativeAttention(Heads):
         """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
+        check_whole(None, d_shared=self.d_shared)
         if self.d_shared < 1 or fusion not in FUSIONS:
             raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")
         if fusion == "concatenate" and self.d_shared % heads:
@@ -146,9 +148,7 @@ class CollaborativeAttention(Heads):
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "CollaborativeAttention":
         """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""
-        chosen = sorted(set(heads))
-        if not chosen or not set(chosen) <= set(range(self.heads)):
-            raise ValueError(f"heads {chosen} of a layer with {self.heads}: at least one, from 0 to {self.heads - 1}")
+        chosen = check_numbers(self, heads)
         new, biases = copy.deepcopy(self), self.W_k.out_features - self.d_shared
         new.heads = new.kv_heads = len(chosen)
         new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches this layer does not watch it
@@ -190,6 +190,7 @@ def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) 
     Taught in: collaborate.
     """
     new = CollaborativeAttention.from_plain(layer)
+    check_whole(None, d_shared=d_shared)
     if not 1 <= d_shared <= new.d_shared:
         raise ValueError(f"d_shared = {d_shared}: 1 to {new.d_shared}, where nothing changes any more")
     if d_shared == new.d_shared:

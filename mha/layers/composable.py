@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.composed import attend_in_chunks, unpack
 from mha.functional.masks import check_mask
@@ -59,6 +60,7 @@ Composed = tuple[
 
 def check_rank(rank: int, heads: int) -> int:
     """Return the rank; refuse one that no matrix of this size has."""
+    check_whole(None, rank=rank)
     if not 1 <= rank <= heads:
         raise ValueError(
             f"rank = {rank} for {heads} heads: a matrix of {heads} × {heads} has rank 1 to {heads}; the paper takes 2"

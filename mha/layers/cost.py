@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from mha.checks import check_whole
 from mha.layers.hooks import Tapped
 
 
@@ -89,9 +90,9 @@ def count_weights(*linears: nn.Linear) -> int:
 
 
 def count_attention(
-    layer: Tapped, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False, extra=0
+    layer: Tapped, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
 ) -> Cost:
-    """Count a layer with the usual projections; it copies ``extra`` vectors as wide as a query on the way."""
+    """Count a layer with the usual projections."""
     j, fresh = _lengths(b, i, j, fresh)
     rows = {"W_q": b * i, "W_k": b * fresh, "W_v": b * fresh, "W_o": b * i}
     linears = {name: getattr(layer, name) for name in rows if hasattr(layer, name)}
@@ -104,8 +105,8 @@ def count_attention(
     parts["scores"] = Part(2 * scores * wide["W_k"] // kv_heads, size * (q + k * j + twice))
     parts["read"] = Part(2 * scores * wide["W_v"] // kv_heads, size * (v * j + read + twice))
     kept = (k + v) * j if fresh == j else 0  # behind a cache they live in the cache
-    copies = twice + q + k * j if stored else q * extra  # a batched product copies what it multiplies
-    then = max(y, copies) if stored else max(y + copies, b * heads * i)  # the kernel notes one number for each query
+    copies = twice + q + k * j  # a batched product copies what it multiplies
+    then = max(y, copies) if stored else max(y, b * heads * i)  # the kernel notes one number for each query
     peak = max(q + (k + v) * fresh, q + kept + read + then)
     parameters = count_weights(*linears.values())
     return Cost(parameters, parts, size * parameters, size * (k + v) * j, size * peak)
@@ -114,6 +115,7 @@ def count_attention(
 def _lengths(b: int, i: int, j: int | None, fresh: int | None) -> tuple[int, int]:
     """Fill in the keys and the newly projected ones; refuse lengths that no call can have."""
     j = i if j is None else j
+    check_whole(None, b=b, i=i, j=j, **({} if fresh is None else {"fresh": fresh}))
     fresh = j if fresh is None else fresh
     if min(b, i, j) < 1 or not 0 <= fresh <= j:
         raise ValueError(f"batch {b}, queries {i}, keys {j}, new keys {fresh}: at least 1, and 0 to {j} new keys")

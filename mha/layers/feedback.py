@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import Edits
 from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache, Reader, Reading
@@ -114,6 +115,7 @@ class FeedbackAttention(Heads):
     ) -> None:
         """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        check_whole(None, steps=steps)
         if steps < 1:
             raise ValueError(f"steps = {steps}: the memory holds at least 1")
         self.query_bias = nn.Parameter(torch.empty(heads, self.d_head))

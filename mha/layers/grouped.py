@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.functional.attention import NOTHING, Edit, Edits, split_heads
-from mha.functional.masks import causal_mask, check_mask, combine
+from mha.checks import check_tensor, check_whole
+from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
 from mha.layers.base import Heads, check_groups
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -44,13 +44,19 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
 
     Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
     Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
-        values come from inputs of other widths.
+        values come from inputs of other widths, where x has fewer rows than a head has channels.
     Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
     Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
         from several random starts; the later gradual change with gates is left out.
     Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
+    check_tensor(3, x=x)
+    if x.shape[0] * x.shape[1] < layer.d_head:
+        raise ValueError(
+            f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
+            "channels: on so few any two heads could be turned into each other. Give more words"
+        )
     k, v = (split_heads(linear(x), layer.heads).transpose(0, 1).flatten(1, 2) for linear in (layer.W_k, layer.W_v))
     rotary = getattr(layer.positions, "layout", None)
     size = layer.heads // kv_heads
@@ -83,6 +89,7 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
 
 def _check(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
+    check_whole(None, kv_heads=kv_heads)
     if layer.kv_heads != layer.heads:
         raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
@@ -98,8 +105,7 @@ def _check(layer: Heads, kv_heads: int) -> None:
 class GroupedAttention(Heads):
     """Attend with many query heads, but let each group of them share one head of keys and values.
 
-    Keys and values are never copied for the queries that share them: the queries of a group are laid one below the
-    other, as if they were more positions of one head.
+    Keys and values are never copied for the queries that share them.
 
     Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
     Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
@@ -162,44 +168,3 @@ class GroupedAttention(Heads):
         """Project, attend, merge."""
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
-
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        scale: float | None = None,
-        explicit: bool = False,
-        edits: Edits = NOTHING,
-    ) -> Tensor:
-        """Read with the queries of a group stacked: q (b, heads, i, d), k and v (b, kv_heads, j, d)."""
-        b, h, i, _ = q.shape
-        if mask is not None:
-            check_mask(mask, (b, h, i, k.shape[2]), q.device)
-        causal = causal_mask(i, k.shape[2], device=q.device) if is_causal and i > 1 else None
-        mask = self._stack_mask(combine(mask, causal), i)
-        edits = self.edits(edits)
-        one_by_one = Edits(*(self._on_all_heads(edit, i) for edit in (edits.scores, edits.normalize, edits.weights)))
-        read = self.read(self._stack(q), k, v, mask, scale=scale, explicit=explicit, edits=one_by_one)
-        return self.at_heads(read.reshape(b, h, i, -1))
-
-    def _stack(self, x: Tensor) -> Tensor:
-        """Lay the queries of a group one below the other: (b, heads, i, …) to (b, kv_heads, group · i, …)."""
-        return x.reshape(x.shape[0], self.kv_heads, -1, x.shape[-1])
-
-    def _on_all_heads(self, edit: Edit | None, i: int) -> Edit | None:
-        """Show an edit the heads one by one, and stack what it returns."""
-        return edit and (lambda x: self._stack(edit(x.reshape(x.shape[0], self.heads, i, -1))))
-
-    def _stack_mask(self, mask: Tensor | None, i: int) -> Tensor | None:
-        if mask is None:
-            return None
-        mask = mask if mask.ndim == 4 else mask[None, None]
-        if mask.shape[1] == mask.shape[2] == 1:  # the same for every head and query, such as padding
-            return mask
-        group = self.heads // self.kv_heads
-        heads = group if mask.shape[1] == 1 else self.heads
-        return mask.expand(-1, heads, i, -1).reshape(mask.shape[0], heads // group, group * i, mask.shape[3])

@@ -6,10 +6,11 @@ Taught in: split_and_merge, output_projection, reading_heads.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from torch import Tensor, nn
 
-from mha.functional.attention import Edit, Edits
+from mha.functional.attention import Edit, Edits, edited
 
 
 class Tap(nn.Identity):
@@ -99,17 +100,23 @@ def edit(
     Only routed layers have ``gates`` and ``probabilities``.
 
     Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
-    Raises: ValueError where the model has no such place.
+    Raises: ValueError where the model has no such place, or a function returns another shape.
     Taught in: output_projection, reading_heads, pruning_heads.
     """
     places = {"scores": scores, "weights": weights, "heads": heads, "gates": gates, "probabilities": probabilities}
     edits = {place: function for place, function in places.items() if function is not None}
+    for place, function in edits.items():
+        if not callable(function):
+            raise TypeError(f"{place} = {function!r}: give a function from a tensor to a tensor of the same shape")
     with ExitStack() as stack:
         for place, function in edits.items():
             for tap in _taps(model, (place,)).values():
-                hook = tap.register_forward_hook(lambda _m, _i, output, function=function: function(output))
-                stack.callback(hook.remove)
+                stack.callback(tap.register_forward_hook(partial(_change, place, function)).remove)
         yield
+
+
+def _change(place: str, function: Edit, _module: nn.Module, _inputs: tuple, output: Tensor) -> Tensor:
+    return edited(place, function, output)
 
 
 def _taps(model: nn.Module, places: tuple[str, ...]) -> dict[str, Tap]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mha.checks import check_flag
 from mha.functional.attention import NOTHING, split_heads
 from mha.functional.masks import check_mask
 from mha.layers.base import Heads, check_no_filling
@@ -99,6 +100,7 @@ class MergedAttention(Heads):
     ) -> None:
         """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        check_flag(average=average)
         self.average = average
         if average:
             check_width(d_model, self.W_v.in_features)

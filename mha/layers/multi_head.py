@@ -6,6 +6,7 @@ Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import NOTHING, attend
 from mha.layers.base import Heads, check_inputs, fill_in
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -57,6 +58,7 @@ class SelfAttention(Tapped):
         """Make three projections; ``d_k`` and ``d_v`` are ``d_model`` unless they are given."""
         super().__init__()
         d_k, d_v = d_model if d_k is None else d_k, d_model if d_v is None else d_v
+        check_whole(None, d_model=d_model, d_k=d_k, d_v=d_v)
         if min(d_model, d_k, d_v) < 1:
             raise ValueError(f"d_model = {d_model}, d_k = {d_k}, d_v = {d_v}: each must be at least 1")
         self.W_q = nn.Linear(d_model, d_k, bias=bias)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import merge_heads
 from mha.layers.base import Heads, attention_layers
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -50,6 +51,7 @@ class OverlappingAttention(Heads):
     ) -> None:
         """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        check_whole(None, overlap=overlap)
         if not 0 <= overlap <= self.d_head:
             raise ValueError(f"overlap = {overlap}: a neighbor has {self.d_head} channels, so take 0 to {self.d_head}")
         self.overlap, self.own = overlap, self.d_head
@@ -132,6 +134,7 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
     Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
     Taught in: overlap.
     """
+    check_whole(None, layers=layers, first=first, every=every)
     if layers < 1 or first < 0 or every < 1:
         raise ValueError(f"layers = {layers}, first = {first}, every = {every}: at least 1, 0 and 1")
     rising = [first + layer // every for layer in range(layers)]

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mha.checks import check_number, check_tensor, check_whole
+
 
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
@@ -30,6 +32,7 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     Taught in: why_attention, positions.
     """
     _check(n, d_model)
+    check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
     rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
@@ -48,6 +51,8 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        check_tensor(3, x=x)
+        check_whole(0, start=start)
         return x + sinusoidal_positions(start + x.shape[1], x.shape[2])[start:].to(x)
 
 
@@ -70,6 +75,8 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        check_tensor(3, x=x)
+        check_whole(None, start=start)
         end = start + x.shape[1]
         if x.shape[-1] != self.table.shape[1]:
             raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
@@ -79,7 +86,15 @@ class LearnedPositions(nn.Module):
         return x + self.table[start:end]
 
 
+def check_base(base: float) -> None:
+    """Refuse what no power can be taken of."""
+    check_number(base=base)
+    if base <= 0:
+        raise ValueError(f"base = {base}: it must be positive")
+
+
 def _check(n: int, d_model: int) -> None:
+    check_whole(None, n=n, d_model=d_model)
     if n < 1 or d_model < 1:
         raise ValueError(f"n = {n}, d_model = {d_model}: each must be at least 1")
 
@@ -129,12 +144,15 @@ class RotaryPositions(RelativePositions):
         super().__init__()
         if layout not in LAYOUTS:
             raise ValueError(f"layout = {layout!r}: it is one of {LAYOUTS}")
-        if base <= 0:
-            raise ValueError(f"base = {base}: it must be positive")
+        check_base(base)
+        if precision not in (torch.float32, torch.float64):
+            raise ValueError(f"precision = {precision}: it is torch.float64 or torch.float32")
         self.base, self.layout, self.precision = base, layout, precision
 
     def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Turn every pair of channels by the angle of its position."""
+        check_tensor(4, x=x)
+        check_whole(0, start=start)
         cos, sin = self._waves(x, start)
         half = self.layout == "half"
         a, b = x.chunk(2, -1) if half else (x[..., 0::2], x[..., 1::2])
@@ -160,6 +178,7 @@ class LinearBias(RelativePositions):
     Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
     Costs: no weights; the explicit formula runs instead of the fused kernel.
     Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are behind a cache.
+    Raises: ValueError for slopes of another number of heads.
     Source: Press et al. 2022, section 3.
     Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.
         Without a causal mask the distance counts in both directions.
@@ -169,6 +188,8 @@ class LinearBias(RelativePositions):
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
         """Take the slopes of the formula, or other ones, one for each head."""
         super().__init__()
+        if steep is not None:
+            check_tensor(1, steep=steep)
         self.steep = steep
 
     def take_heads(self, chosen: list[int], heads: int) -> "LinearBias":
@@ -179,6 +200,8 @@ class LinearBias(RelativePositions):
         """Take slope · distance from every score."""
         h, i, j = scores.shape[1:]
         steep = slopes(h) if self.steep is None else self.steep
+        if len(steep) != h:
+            raise ValueError(f"{len(steep)} slopes were given for {h} heads: give one for each, or none")
         places = torch.arange(j, dtype=scores.dtype, device=scores.device)
         distance = (places[j - i :, None] - places).abs()
         return scores - steep.to(scores)[:, None, None] * distance
@@ -191,6 +214,5 @@ def slopes(heads: int) -> Float[Tensor, "h"]:
     Raises: ValueError for fewer than one head.
     Taught in: positions.
     """
-    if heads < 1:
-        raise ValueError(f"heads = {heads}: it must be at least 1")
+    check_whole(heads=heads)
     return 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)

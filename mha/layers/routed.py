@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_whole
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.dispatch import read_where
 from mha.functional.masks import check_mask
@@ -27,6 +28,7 @@ def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) 
 
     Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
     """
+    check_whole(None, shared=shared, chosen=chosen)
     routed = heads - shared
     if gates not in GATES:
         raise ValueError(f"gates = {gates!r}: give one of {GATES}")

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_tensor, check_whole
 from mha.layers.hooks import Tap
 
 
@@ -19,6 +20,8 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     Raises: ValueError where there are fewer heads than are to be chosen.
     Taught in: route.
     """
+    check_tensor(3, scores=scores)
+    check_whole(None, count=count)
     if not 0 < count <= scores.shape[1]:
         raise ValueError(f"cannot choose {count} of {scores.shape[1]} heads: give 1 to {scores.shape[1]}")
     best = scores.topk(count, dim=1).indices

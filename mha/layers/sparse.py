@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import check_flag
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax
 from mha.layers.base import Heads
@@ -57,6 +58,7 @@ class SparseAttention(Heads):
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
         )
         alpha = check_alpha(alpha, heads)
+        check_flag(learned=learned)
         if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
             raise ValueError(
                 f"alpha = {alpha.tolist()}: a learned one is between {LOWEST} and 2; start there, or set learned=False"

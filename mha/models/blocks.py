@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mha.checks import check_is_tensor, check_whole
+from mha.functional.attention import share
 from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
 from mha.layers.multi_head import MultiHeadAttention
@@ -51,10 +53,13 @@ def check_crossing(layer: nn.Module) -> None:
 
 def check_words(words: Tensor, known: int) -> None:
     """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
+    check_is_tensor("words", words)
     if words.is_floating_point() or words.dtype == torch.bool:
         raise TypeError(f"words have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
     if words.ndim != 2 or 0 in words.shape:
         raise ValueError(f"words have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty")
+    if words.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"words have dtype {words.dtype}, but must be torch.long: use words.long()")
     low, high = words.min().item(), words.max().item()
     if low < 0 or high >= known:
         wrong = low if low < 0 else high
@@ -87,6 +92,7 @@ class Embedding(nn.Module):
     ) -> None:
         """Make the table; ``positions`` makes the module that adds positions, and None adds none."""
         super().__init__()
+        check_whole(words=words, d_model=d_model)
         self.table = nn.Embedding(words, d_model)
         self.positions = None if positions is None else positions()
 
@@ -110,6 +116,8 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
         """Make two linear maps with a bend ("gelu" or "relu") and dropout between them."""
         super().__init__()
+        check_whole(d_model=d_model, width=width)
+        share(dropout)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation = {activation!r}: it is one of {list(ACTIVATIONS)}")
         self.widen, self.narrow = nn.Linear(d_model, width), nn.Linear(width, d_model)

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mha.checks import check_number, check_whole
+
 Choose = Callable[[Tensor], Tensor]
 
 
@@ -32,6 +34,9 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
         number of words.
     Taught in: in_the_transformer.
     """
+    check_number(False, temperature=temperature)
+    if top_k is not None:
+        check_whole(None, top_k=top_k)
     if not temperature > 0:
         raise ValueError(
             f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
@@ -64,8 +69,9 @@ def unroll(
     Raises: ValueError for a length below 1, or a ``stop`` that is no word.
     Taught in: in_the_transformer.
     """
-    if length < 1:
-        raise ValueError(f"length = {length}: it must be at least 1")
+    check_whole(length=length)
+    if stop is not None:
+        check_whole(None, stop=stop)
     done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
     for _ in range(length):
         logits = next_logits(words)

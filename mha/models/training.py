@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from mha.checks import check_whole
+
 
 class Muon(torch.optim.Optimizer):
     """Make all directions of a matrix's step equally long, as torch's Muon does, in the matrix's own number type.
@@ -107,16 +109,18 @@ def train(
     ``loss(model, step)`` draws its own batch and returns one number. Adam is the optimizer unless one is given.
     The bar goes to the screen and is silent where the environment variable ``TQDM_DISABLE`` is 1.
 
-    Raises: ValueError for fewer than one step, and where the loss stops being a number (then training has failed).
+    Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
     Taught in: why_attention.
     """
-    if steps < 1:
-        raise ValueError(f"steps = {steps}: training needs at least one")
+    check_whole(steps=steps)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True) if optimizer is None else optimizer
     model.train()
     losses = []
     for step in (bar := tqdm(range(steps), file=sys.stdout, leave=False)):
         value = loss(model, step)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise ValueError(f"loss(model, step) returned {found}: it must be one number in a tensor, such as a mean")
         if not torch.isfinite(value):
             raise ValueError(
                 f"the loss is {value.item()} at step {step}: lower lr = {lr}, or look for 0/0 in the model"
@@ -138,8 +142,7 @@ def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     Raises: ValueError for a window below 1.
     Taught in: why_attention.
     """
-    if window < 1:
-        raise ValueError(f"window = {window}: it must be at least 1")
+    check_whole(window=window)
     values = list(losses)
     return [
         sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])

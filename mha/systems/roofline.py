@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from mha.checks import check_whole
 from mha.layers.cost import Cost, Part
 
 
@@ -58,9 +59,9 @@ def measure_machine(
     Taught in: counting_cost.
     """
     on_gpu = torch.device(device).type != "cpu"
-    n, megabytes = n or (8192 if on_gpu else 1024), megabytes or (4096 if on_gpu else 512)
-    if n < 1 or megabytes < 1:
-        raise ValueError(f"n = {n}, megabytes = {megabytes}: each must be at least 1")
+    n = (8192 if on_gpu else 1024) if n is None else n
+    megabytes = (4096 if on_gpu else 512) if megabytes is None else megabytes
+    check_whole(n=n, megabytes=megabytes)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     multiply = 2 * n**3 / measure_seconds([lambda: a @ b])
     rows = max(1, megabytes * 2**20 // (8 * a.element_size() * 4096))
@@ -75,6 +76,9 @@ def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
 
     Taught in: counting_cost.
     """
+    check_whole(rounds=rounds)
+    if not runs:
+        raise ValueError("runs is empty: give at least one function")
     times = []
     for _ in range(rounds + 1):  # the first round warms up
         _wait()

@@ -95,8 +95,13 @@ def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Lay
 
 
 def _array(x) -> np.ndarray:
-    x = x.detach().cpu().double() if hasattr(x, "detach") else x
-    return np.asarray(x, dtype=np.float64)
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = x if x.is_complex() else x.double()
+    x = np.asarray(x)
+    if x.dtype.kind not in "fiub":
+        raise TypeError(f"the numbers have dtype {x.dtype}, but must be real: of complex ones half would be lost")
+    return x.astype(np.float64)
 
 
 def _pick(x: np.ndarray, item: int | None, name: str, what: str) -> np.ndarray:

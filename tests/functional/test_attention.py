@@ -1,6 +1,7 @@
 """The functions against the plain-Python oracle and against torch, in value and in gradient."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -261,7 +262,11 @@ def sizes(**shapes):
 
 
 BAD = {
-    "whole numbers": (TypeError, r"floating-point.*int64.*\.float\(\)", {x: torch.ones(1, 2, 3).long() for x in "qkv"}),
+    "whole numbers": (
+        TypeError,
+        r"q has dtype torch.int64.*floating point.*\.float\(\)",
+        {x: torch.ones(1, 2, 3).long() for x in "qkv"},
+    ),
     "different dtypes": (TypeError, "float32.*float16.*convert", sizes(q=(2, 3)) | {"k": torch.ones(2, 3).half()}),
     "different batches": (ValueError, r"batch.*\(3, 2, 4\)", sizes(q=(3, 2, 4), k=(1, 2, 4), v=(1, 2, 4))),
     "different heads": (ValueError, r"heads.*\(1, 3, 2, 4\)", sizes(q=(1, 3, 2, 4), k=(1, 1, 2, 4), v=(1, 1, 2, 4))),
@@ -302,5 +307,64 @@ def test_a_dropout_that_is_no_share_is_refused(reader, dropout, explicit):
 
 @pytest.mark.parametrize("heads", [0, -2, 4, 7])
 def test_channels_that_cannot_be_cut_into_heads_are_refused(reader, heads):
-    with pytest.raises(ValueError, match=rf"cannot cut 6 channels into {heads} heads"):
+    wrong = f"cannot cut 6 channels into {heads} heads" if heads > 0 else f"heads = {heads}: it must be at least 1"
+    with pytest.raises(ValueError, match=wrong):
         mha.split_heads(torch.zeros(1, 2, 6), heads)
+
+
+def test_tensors_of_other_axes_are_no_heads(reader):
+    for shape in ((2, 6), (1, 2, 3, 6)):
+        with pytest.raises(ValueError, match=rf"x has shape {re.escape(str(shape))}"):
+            mha.split_heads(torch.zeros(shape), 2)
+    for shape in ((2, 3, 6), (1, 1, 2, 3, 6)):
+        with pytest.raises(ValueError, match=rf"heads have shape {re.escape(str(shape))}"):
+            mha.merge_heads(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_settings_that_mean_nothing_are_refused(reader, explicit):
+    x = torch.randn(1, 2, 3, 4)
+    for scale in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"scale = {scale}: it must be finite"):
+            mha.attend(x, x, x, scale=scale, explicit=explicit)
+    with pytest.raises(TypeError, match="scale = '1': it must be a number"):
+        mha.attend(x, x, x, scale="1", explicit=explicit)
+    with pytest.raises(TypeError, match="is_causal = 'no': it must be True or False"):
+        mha.attend(x, x, x, is_causal="no", explicit=explicit)
+    with pytest.raises(TypeError, match=r"k is list, but must be a tensor: use torch\.as_tensor\(k\)"):
+        mha.attend(x, x.tolist(), x, explicit=explicit)
+
+
+def test_an_edit_returns_a_tensor_of_the_same_shape(reader):
+    x = torch.randn(1, 2, 3, 4)
+    for place in ("edit_scores", "normalize", "edit_weights"):
+        with pytest.raises(ValueError, match=rf"{place} was given shape \(1, 2, 3, 3\) and returned NoneType"):
+            mha.attend(x, x, x, **{place: lambda t: None})
+        with pytest.raises(ValueError, match=rf"{place} .* returned shape \(1, 2, 3, 1\)"):
+            mha.attend(x, x, x, **{place: lambda t: t[..., :1]})
+
+
+# ---- heads that share keys
+
+
+@pytest.mark.parametrize("masked", [None, "2-D", "for all heads", "one a head"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("i", [1, 3, 5])
+@pytest.mark.parametrize("explicit", [False, True])
+def test_shared_keys_are_as_keys_that_were_copied(masked, is_causal, i, explicit):
+    q, k, v = torch.randn(2, 6, i, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 2 if explicit else 4)
+    shapes = {"2-D": (i, 5), "for all heads": (2, 1, i, 5), "one a head": (2, 6, i, 5)}
+    mask = None if masked is None else torch.rand(shapes[masked]) > 0.4
+    copied = (k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
+    how = {"mask": mask, "is_causal": is_causal, "explicit": explicit}
+    assert error(mha.attend(q, k, v, enable_gqa=True, **how), mha.attend(q, *copied, **how)) < LIMIT
+
+
+def test_keys_are_shared_only_where_that_is_asked_for_and_evenly(reader):
+    q, k = torch.randn(1, 4, 3, 2), torch.randn(1, 2, 3, 2)
+    with pytest.raises(ValueError, match="differ in batch or heads"):
+        mha.attend(q, k, k)
+    for heads in (3, 8):
+        wrong = torch.randn(1, heads, 3, 2)
+        with pytest.raises(ValueError, match="differ in batch or heads"):
+            mha.attend(q, wrong, wrong, enable_gqa=True)

@@ -210,6 +210,6 @@ def test_padding_mask_refuses_what_are_no_lengths(reader, bad):
 
 
 def test_padding_mask_of_empty_sequences_only_needs_a_length(reader):
-    with pytest.raises(ValueError, match="keys = 0: it must be at least 1"):
+    with pytest.raises(ValueError, match="n = 0: it must be at least 1"):
         mha.padding_mask([0, 0])
     assert not mha.padding_mask([0, 0], 3).any()

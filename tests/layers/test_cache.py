@@ -140,31 +140,72 @@ def test_gradients_are_refused(reader):
         layer(x, torch.randn(2, 3, 6), cache=MemoryCache())
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        (mha.MultiHeadAttention(6, 2), torch.randn(1, 1, 6)),
-        (mha.MultiHeadAttention(6, 3), torch.randn(2, 1, 6)),
-        (mha.MultiHeadAttention(6, 2, d_head=4), torch.randn(2, 1, 6)),
-    ],
-    ids=["another batch", "other heads", "another width"],
-)
 @torch.no_grad()
-def test_words_that_do_not_continue_the_sequence_are_refused(reader, other):
-    layer, x = other
+def test_words_that_do_not_continue_the_sequence_are_refused(reader):
+    layer, x = mha.MultiHeadAttention(6, 2).float(), torch.randn(2, 4, 6)
     cache = mha.KeyValueCache()
-    mha.MultiHeadAttention(6, 2)(torch.randn(2, 3, 6), cache=cache, is_causal=True)
+    layer(x[:, :3].float(), cache=cache, is_causal=True)
     with pytest.raises(ValueError, match=r"do not continue.*use a new cache, one for each layer"):
-        layer.double()(x.double(), cache=cache, is_causal=True)
+        layer(x[:1, 3:].float(), cache=cache, is_causal=True)
+    with pytest.raises(ValueError, match=r"float64.*do not continue.*float32"):
+        layer.double()(x[:, 3:].double(), cache=cache, is_causal=True)
+    with pytest.raises(ValueError, match=r"do not continue.*use a new cache, one for each layer"):
+        cache.append(torch.randn(2, 3, 1, 2), torch.randn(2, 3, 1, 2))
     assert cache.length == 3
 
 
+KINDS = {  # layers with a cache of their own kind, and what is fed after the words
+    "plain": (lambda: mha.MultiHeadAttention(8, 2), False),
+    "shared keys": (lambda: mha.GroupedAttention(8, 4, 2), False),
+    "composable": (lambda: mha.ComposableAttention(8, 2), False),
+    "a memory": (lambda: mha.MultiHeadAttention(8, 2), True),
+    "merged": (lambda: mha.MergedAttention(8, 2), True),
+    "feedback": (lambda: mha.FeedbackAttention(8, 2), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_numbers_of_another_type_are_refused_not_rounded(reader):
-    cache = mha.KeyValueCache()
-    mha.MultiHeadAttention(6, 2).float()(torch.randn(2, 3, 6).float(), cache=cache, is_causal=True)
-    with pytest.raises(ValueError, match=r"do not continue.*float32"):
-        mha.MultiHeadAttention(6, 2)(torch.randn(2, 1, 6), cache=cache, is_causal=True)
+def test_another_layer_of_the_same_form_is_refused(reader, kind):
+    build, crosses = KINDS[kind]
+    layer, other, x, memory = build(), build(), torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    cache = MemoryCache() if kind == "a memory" else layer.new_cache()
+    given = (x, memory) if crosses else (x,)
+    causal = {} if crosses else {"is_causal": True}
+    layer(*given, cache=cache, **causal)
+    length = cache.length
+    with pytest.raises(ValueError, match=r"another layer filled this cache: make a new one"):
+        other(*given, cache=cache, **causal)
+    assert cache.length == length
+
+
+@pytest.mark.parametrize("kind", ["a memory", "merged", "feedback"])
+@torch.no_grad()
+def test_a_memory_that_is_not_what_it_was_is_refused(reader, kind):
+    layer, x, memory = KINDS[kind][0](), torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    cache, values = MemoryCache() if kind == "a memory" else layer.new_cache(), torch.randn(2, 5, 8)
+    layer(x, memory, values, cache=cache)
+    with pytest.raises(ValueError, match=r"filled from a value of shape \(2, 5, 8\).*another one"):
+        layer(x, memory, memory, cache=cache)
+    memory += 1
+    with pytest.raises(ValueError, match=r"the memory was changed in place.*use a new cache"):
+        layer(x, memory, values, cache=cache)
+
+
+@torch.no_grad()
+def test_a_cache_with_filling_refuses_a_call_that_shows_it(reader):
+    layer, x = mha.MultiHeadAttention(8, 2), torch.randn(2, 3, 8)
+    cache = layer.new_cache(6, filling=[1, 0])
+    with pytest.raises(ValueError, match=r"no mask hides it.*mask=cache\.mask\(3\)"):
+        layer(x, is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"the mask shows it.*mask=cache\.mask\(3\) & your mask"):
+        layer(x, mask=torch.ones(3, 3).bool(), is_causal=True, cache=cache)
+    assert cache.length == 0
+    layer(x, mask=cache.mask(3), is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="no mask hides it"):
+        layer(x[:, :1], is_causal=True, cache=cache)
+    layer(x[:, :1], mask=cache.mask(1), is_causal=True, cache=cache)
+    assert cache.length == 4
 
 
 @torch.no_grad()

@@ -92,7 +92,7 @@ def test_some_heads_are_the_layer_with_the_others_silent(bias):
         assert error(smaller(x, is_causal=True), right) < LIMIT
         assert smaller.cost(2, 5).parameters == sum(p.numel() for p in smaller.parameters())
     for wrong in ([], [4], [-1]):
-        with pytest.raises(ValueError, match="of a layer with 4: at least one, from 0 to 3"):
+        with pytest.raises(ValueError, match="of a layer with 4: give at least one, each once, from 0 to 3"):
             layer.take_heads(wrong)
     with pytest.raises(ValueError, match="keep it whole"):
         tensor_parallel._check(layer, 2)

@@ -222,7 +222,7 @@ def test_a_cache_of_another_rank_is_refused_and_not_spoiled(reader):
     layer, other, x = noisy(), noisy(rank=1), torch.randn(B, N, D_MODEL)
     cache = layer.new_cache(2 * N)
     right = layer(x[:, :3], cache=cache, is_causal=True)
-    with pytest.raises(ValueError, match="do not continue the cache's"):
+    with pytest.raises(ValueError, match="another layer filled this cache"):
         other(x[:, 3:], cache=cache, is_causal=True)
     assert cache.length == 3
     again = torch.cat([right, layer(x[:, 3:], cache=cache, is_causal=True)], 1)

@@ -225,8 +225,10 @@ def test_both_ceilings_of_this_computer_can_be_measured():
     machine = measure_machine(n=128, megabytes=8)
     assert machine.flops > 1e7
     assert machine.bandwidth > 1e7
-    with pytest.raises(ValueError, match="n = -1, megabytes = 8: each must be at least 1"):
+    with pytest.raises(ValueError, match="n = -1: it must be at least 1"):
         measure_machine(n=-1, megabytes=8)
+    with pytest.raises(ValueError, match="megabytes = 0: it must be at least 1"):
+        measure_machine(n=8, megabytes=0)
 
 
 @pytest.mark.parametrize("lengths", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1, 1, 4, 5), (1, 1, 4, -1)])

@@ -51,10 +51,14 @@ def test_a_given_optimizer_is_used():
 
 
 def test_training_that_fails_says_so(reader):
-    with pytest.raises(ValueError, match="steps = 0: training needs at least one"):
+    with pytest.raises(ValueError, match="steps = 0: it must be at least 1"):
         train(Number(), lambda m, step: m.x, 0)
     with pytest.raises(ValueError, match=r"loss is nan at step 2: lower lr = 0\.5"):
         train(Number(), lambda m, step: m.x * (torch.nan if step == 2 else 1), 5, lr=0.5)
+    with pytest.raises(ValueError, match=r"returned shape \(2,\): it must be one number"):
+        train(Number(), lambda m, step: m.x.expand(2), 5)
+    with pytest.raises(ValueError, match=r"returned 1\.5: it must be one number"):
+        train(Number(), lambda m, step: 1.5, 5)
     with pytest.raises(ValueError, match="loss is inf at step 0"):
         train(Number(), lambda m, step: m.x / 0, 5)
 
