@@ -51,3 +51,17 @@ def check_is_tensor(name: str, x: Any) -> None:
     """Refuse lists, arrays and all else that is no tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is {type(x).__name__}, but must be a tensor: use torch.as_tensor({name})")
+
+
+def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
+    """Refuse numbers of another type or device than the weights; autocast may mix types."""
+    if x.device != weight.device:
+        raise ValueError(
+            f"{name} is on {x.device}, but the weights are on {weight.device}: use {name}.to('{weight.device}') or "
+            f"layer.to('{x.device}')"
+        )
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name} has dtype {x.dtype}, but the weights have {weight.dtype}: use {name}.to({weight.dtype}) or "
+            f"layer.to({x.dtype})"
+        )

@@ -5,6 +5,7 @@ Taught in: sparsify.
 
 from collections.abc import Iterable
 from numbers import Real
+from typing import Any
 
 import torch
 from entmax import entmax_bisect
@@ -31,7 +32,8 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     but −inf gets zeros.
 
     Shapes: scores (…, h, i, j), ``alpha`` one number, or one for each head (h,); returns (…, h, i, j).
-    Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads.
+    Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads. A second derivative raises
+        NotImplementedError. Transforms of torch.func, forward mode among them, raise torch's own error.
     Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
     Differs from the released code: for α = 1 it gives softmax, where the code gives equal weights; a row of −inf gives
         zeros, where the code gives NaN; half precision is computed in float32.
@@ -44,11 +46,41 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     alpha = check_alpha(alpha, scores.shape[-3]).to(exact)[:, None, None]
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     exact, sparse = exact.masked_fill(empty, 0), alpha - 1 >= NEAREST
-    weights = exact.softmax(-1) if not sparse.all() else exact
-    if sparse.any():
-        found = entmax_bisect(exact, alpha.where(sparse, torch.tensor(1.5).to(alpha)), n_iter=ROUNDS[exact.dtype])
+    weights = exact if asked(sparse.all(), otherwise=False) else exact.softmax(-1)
+    if asked(sparse.any(), otherwise=True):
+        inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])
+        found = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
         weights = found.where(sparse, weights)
     return weights.masked_fill(empty, 0).to(scores.dtype)
+
+
+def asked(x: Tensor, *, otherwise: bool) -> bool:
+    """Read a truth value; ``otherwise`` where there is none yet: on the meta device, and in a graph being compiled."""
+    return otherwise if x.is_meta or torch.compiler.is_compiling() else bool(x)
+
+
+class _OnceOnly(torch.autograd.Function):
+    """Pass a tensor on whose gradient has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Refused.apply(gradient)
+
+
+class _Refused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise NotImplementedError("entmax has no second derivative here: it would be NaN at every weight of zero")
 
 
 def check_alpha(alpha: Alpha, heads: int) -> Tensor:
@@ -63,6 +95,6 @@ def check_alpha(alpha: Alpha, heads: int) -> Tensor:
         raise ValueError(
             f"alpha has shape {tuple(alpha.shape)}, but there are {heads} heads: give one number, or one for each head"
         )
-    if not bool(((alpha >= 1) & (alpha <= 2)).all()):
+    if not asked(((alpha >= 1) & (alpha <= 2)).all(), otherwise=True):
         raise ValueError(f"alpha = {alpha.tolist()}: it must lie between 1 (softmax) and 2 (sparsemax)")
     return alpha.expand(heads)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_whole
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole
 from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
@@ -103,20 +103,6 @@ def check_inputs(layer: Tapped, query: Tensor, key: Tensor, value: Tensor) -> No
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
             "size, and key and value one length"
-        )
-
-
-def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
-    """Refuse numbers of another type or device than the weights; autocast may mix types."""
-    if x.device != weight.device:
-        raise ValueError(
-            f"{name} is on {x.device}, but the weights are on {weight.device}: use {name}.to('{weight.device}') or "
-            f"layer.to('{x.device}')"
-        )
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(
-            f"{name} has dtype {x.dtype}, but the weights have {weight.dtype}: use {name}.to({weight.dtype}) or "
-            f"layer.to({x.dtype})"
         )
 
 

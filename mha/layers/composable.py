@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from mha.checks import check_whole
 from mha.functional.attention import NOTHING, Edits
@@ -279,11 +280,16 @@ class ComposableAttention(Heads):
         return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, is_causal=is_causal))
 
     def needs_all(self, *tensors: Tensor) -> bool:
-        """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, or mixed precision."""
-        changed = self.at_scores.is_open or self.at_weights.is_open or getattr(self.positions, "bias", None) is not None
+        """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, mixed precision.
+
+        So they must under vmap and in forward mode, which cannot write into rooms.
+        """
+        watched = self.at_scores.is_open or self.at_weights.is_open
+        changed = watched or getattr(self.positions, "bias", None) is not None
         gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         mixed = len({t.dtype for t in tensors}) > 1  # as autocast leaves them
-        return changed or gradients or mixed or (self.training and self.dropout > 0)
+        transformed = not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors))
+        return changed or gradients or mixed or transformed or (self.training and self.dropout > 0)
 
     def take_heads(self, heads: Iterable[int]) -> "ComposableAttention":
         """Refuse: each head uses the scores and weights of all others."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_flag
 from mha.functional.attention import NOTHING, Edits
-from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax
+from mha.functional.entmax import NEAREST, ROUNDS, Alpha, asked, check_alpha, entmax
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part
@@ -112,7 +112,8 @@ class SparseAttention(Heads):
     def normalizing(self) -> Edits:
         """Return what replaces the softmax of the core: nothing where every α is 1."""
         alpha = self.alpha
-        return NOTHING if bool((alpha - 1 < NEAREST).all()) else Edits(normalize=lambda scores: entmax(scores, alpha))
+        plain = asked((alpha - 1 < NEAREST).all(), otherwise=False)
+        return NOTHING if plain else Edits(normalize=lambda scores: entmax(scores, alpha))
 
     def take_heads(self, heads: Iterable[int]) -> "SparseAttention":
         """Make a smaller layer of some heads; each keeps its α. Taught in: pruning_heads."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, check_whole
+from mha.checks import check_is_tensor, check_like_weights, check_tensor, check_whole
 from mha.functional.attention import share
 from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
@@ -125,6 +125,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
         """Widen, bend, drop, narrow."""
+        check_tensor(x=x)
+        if x.shape[-1] != self.widen.in_features:
+            raise ValueError(f"x of shape {tuple(x.shape)} has {x.shape[-1]} channels, not {self.widen.in_features}")
+        check_like_weights("x", x, self.widen.weight)
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(x))))
 
     def cost(self, b: int, n: int) -> Cost:
@@ -152,6 +156,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"], part: Callable[[Tensor], Tensor]) -> Float[Tensor, "b n m"]:
         """Return x + part(norm(x)), or norm(x + part(x))."""
+        check_is_tensor("x", x)
+        for weight in self.norm.parameters():
+            check_like_weights("x", x, weight)
         if self.norm_first:
             return x + self.dropout(part(self.norm(x)))
         return self.norm(x + self.dropout(part(x)))
