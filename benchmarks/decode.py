@@ -6,10 +6,11 @@ On a computer with a graphics card the same tables are made there in bfloat16.
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
-from timing import ratios, table, take_turns
+from timing import peak_megabytes, ratios, table, take_turns
 
 import mha
 from mha.functional import attention
@@ -127,6 +128,39 @@ def cached(context: int = 4096, seconds: float = 20.0) -> str:
     runs |= {"last query, all keys again": last_query, "everything again": whole}
     found = ratios(take_turns(runs, seconds), name)
     return table(["way", "times one step"], [[way, f"{found[way]:.1f}"] for way in runs])
+
+
+def prompts(seconds: float = 10.0) -> str:
+    """Compare one causal call over a whole prompt: time, and memory at its peak, of shared heads and of full ones."""
+    code = """
+import torch, mha
+layer, x = mha.{layer}, torch.randn(1, {n}, 512)
+with torch.no_grad():
+    layer(x[:, :16], is_causal=True)
+    start()
+    layer(x, is_causal=True)
+"""
+    made = {HEADS: "MultiHeadAttention(512, 8)", SHARED: "GroupedAttention(512, 8, 2)"}
+    rows = []
+    for n in (2048, 8192):
+        peaks = [peak_megabytes(code.format(layer=layer, n=n)) for layer in made.values()]
+        x, layers = words(n)[:1], {kv: layer_of(kv) for kv in made}
+        runs = {
+            name: partial(_read, layers[kv], x) for name, kv in (("full", HEADS), ("again", HEADS), ("shared", SHARED))
+        }
+        found = ratios(take_turns(runs, seconds), "full")
+        numbers = f"{found['again']:.2f}", f"{found['shared']:.2f}"
+        rows.append([str(n), *numbers, *(f"{peak:.0f} MB" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"])
+        print(rows[-1], flush=True)
+    head = ["words", "the same again", f"time, {SHARED} of {HEADS}", "peak, all", f"peak, {SHARED} of {HEADS}", "ratio"]
+    return table(head, rows)
+
+
+@torch.no_grad()
+def _read(layer: mha.Heads, x: torch.Tensor) -> None:
+    layer(x, is_causal=True)
+    if GPU:
+        torch.cuda.synchronize()
 
 
 def sharing(seconds: float = 4.0) -> str:

@@ -21,6 +21,7 @@ TABLES = {
     "predicted": decode.predicted,
     "cached": decode.cached,
     "sharing": decode.sharing,
+    "prompts": decode.prompts,
     "composing": composable.composing,
     "composing-memory": composable.composing_memory,
     "heads": heads_cut.fewer_heads,

@@ -1,7 +1,9 @@
 """What every test starts from: annotations that are checked, float64, the same examples on every run."""
 
+import contextlib
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import hypothesis
@@ -24,13 +26,41 @@ CHECK = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'
 
 
 @pytest.fixture(autouse=True)
-def float64():
-    """Compute in float64, from the same random numbers, whatever ran before."""
+def float64(request):
+    """Compute in float64, from the same random numbers, whatever ran before.
+
+    In every second test the modules of the package work on float64 while float32 is the default, as a reader's are
+    free to do: then a forgotten ``dtype=`` shows.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
-    yield
+    with contextlib.ExitStack() as stack:
+        if zlib.crc32(request.node.nodeid.encode()) % 2:
+            stack.enter_context(float32_inside())
+        yield
     torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def float32_inside():
+    """Make float32 the default while a module of the package computes."""
+    outside = []
+
+    def enter(module, _inputs):
+        if type(module).__module__.startswith("mha."):
+            outside.append(torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+
+    def leave(module, _inputs, _output):
+        if type(module).__module__.startswith("mha."):
+            torch.set_default_dtype(outside.pop())
+
+    hooks = torch.nn.modules.module
+    with contextlib.ExitStack() as stack:
+        stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
+        stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
+        yield
 
 
 @pytest.fixture

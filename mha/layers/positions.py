@@ -31,13 +31,17 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     Source: Vaswani et al. 2017, section 3.5.
     Taught in: why_attention, positions.
     """
+    return _waves(n, d_model, base).to(torch.get_default_dtype())
+
+
+def _waves(n: int, d_model: int, base: float) -> Tensor:
     _check(n, d_model)
     check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
     rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
 class SinusoidalPositions(nn.Module):
@@ -53,7 +57,7 @@ class SinusoidalPositions(nn.Module):
         """Add the vectors of positions ``start`` to ``start + n - 1``."""
         check_tensor(3, x=x)
         check_whole(0, start=start)
-        return x + sinusoidal_positions(start + x.shape[1], x.shape[2])[start:].to(x)
+        return x + _waves(start + x.shape[1], x.shape[2], 10000.0)[start:].to(x)
 
 
 class LearnedPositions(nn.Module):

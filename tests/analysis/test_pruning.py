@@ -310,3 +310,25 @@ def test_the_penalty_closes_gates_that_nothing_needs_and_the_loss_opens_those_it
         optimizer.step()
     assert some.keep() == {"": [0, 2]}
     assert some.each[0].open_probability()[1] < 0.1
+
+
+def test_a_layer_alone_is_pruned_under_its_empty_path(reader):
+    layer, x = mha.MultiHeadAttention(12, 3).eval(), torch.randn(2, 5, 12)
+    with pruning.mask_heads(layer, {"": [2, 0]}):
+        masked = layer(x)
+    assert error(pruning.prune_heads(layer, {"": [2, 0]})(x), masked) < LIMIT
+    assert error(layer(x), masked) > 0.01
+    told = r"of a layer with 3: give .*each once, from 0 to 2"
+    for wrong in ([-1], [3], [0, 0]):
+        with pytest.raises(ValueError, match=told):
+            pruning.prune_heads(layer, {"": wrong})
+        with pytest.raises(ValueError, match=told), pruning.mask_heads(layer, {"": wrong}):
+            pass
+
+
+def test_scores_and_losses_that_are_no_numbers_are_refused(reader):
+    with pytest.raises(ValueError, match=r"scores\['a'\] = \[0.5, nan\]: NaN is neither high nor low"):
+        pruning.top_heads({"a": torch.tensor([0.5, math.nan])}, 1)
+    broken = lambda model, words: losses(model, words) * math.nan  # noqa: E731
+    with pytest.raises(ValueError, match=r"losses = \[nan.*not finite has no slope"):
+        importance.head_importance(model(), broken, [text()])

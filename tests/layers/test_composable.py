@@ -275,3 +275,9 @@ def test_chunks_can_be_called_as_a_function():
     before, after = layer.compositions(x, x, None)
     q, k, v = layer.project(x)
     assert error(layer.merge(attend_in_chunks(q, k, v, before, after)), layer(x)) < LIMIT
+
+
+@torch.no_grad()
+def test_it_can_be_mapped_over_a_batch_without_gradients():
+    layer, x = noisy(), torch.randn(B, N, D_MODEL)
+    assert error(torch.vmap(lambda one: layer(one[None], is_causal=True)[0])(x), layer(x, is_causal=True)) < LIMIT

@@ -147,7 +147,7 @@ def test_edits_of_scores_and_weights_take_effect_where_they_say():
     layer, x = mha.SelfAttention(6), torch.randn(2, 5, 6)
     with mha.edit(layer, scores=torch.zeros_like):
         assert error(layer(x), layer.W_v(x).mean(1, keepdim=True).expand(2, 5, 6)) < LIMIT
-    with mha.edit(layer, weights=lambda w: torch.eye(5).expand_as(w)):
+    with mha.edit(layer, weights=lambda w: torch.eye(5).to(w).expand_as(w)):
         assert error(layer(x), layer.W_v(x)) < LIMIT
     with mha.edit(layer, scores=torch.zeros_like), mha.watch(layer) as seen:
         layer(x, is_causal=True)
@@ -199,3 +199,14 @@ def test_asking_for_one_of_many_or_of_none_is_refused_in_words():
     seen = Seen({"a.weights": torch.zeros(1), "b.weights": torch.zeros(1)})
     with pytest.raises(AttributeError, match=r"2 tensors passed at 'weights', not one.*a\.weights"):
         _ = seen.weights
+
+
+def test_an_edit_that_returns_nothing_or_another_shape_is_refused(reader):
+    layer, x = mha.MultiHeadAttention(6, 2), torch.randn(2, 5, 6)
+    for place, shape in (("scores", "2, 2, 5, 5"), ("weights", "2, 2, 5, 5"), ("heads", "2, 2, 5, 3")):
+        for wrong, told in ((lambda t: None, "NoneType"), (lambda t: t[..., :1], r"shape \(2, 2, 5, 1\)")):
+            told = rf"{place} was given shape \({shape}\) and returned {told}"
+            with pytest.raises(ValueError, match=told), mha.edit(layer, **{place: wrong}):
+                layer(x)
+        with pytest.raises(TypeError, match=f"{place} = 0: give a function"), mha.edit(layer, **{place: 0}):
+            layer(x)

@@ -244,3 +244,25 @@ def test_sinusoidal_positions_as_a_module_continue_where_they_are_told():
     torch.testing.assert_close(module(x) - x, sinusoidal_positions(6, 8).double().expand(2, 6, 8))
     torch.testing.assert_close(module(x[:, 4:], 4), module(x)[:, 4:])
     assert not list(module.parameters())
+
+
+def test_positions_that_are_none_are_refused(reader):
+    x, heads = torch.randn(1, 3, 4), torch.randn(1, 2, 3, 4)
+    for start in (-1, -2):
+        with pytest.raises(ValueError, match=f"start = {start}: it must be at least 0"):
+            SinusoidalPositions()(x, start=start)
+        with pytest.raises(ValueError, match=f"start = {start}: it must be at least 0"):
+            mha.RotaryPositions().turn(heads, start)
+    for base, told in ((0.0, "positive"), (-1.0, "positive"), (math.nan, "finite"), (math.inf, "finite")):
+        with pytest.raises(ValueError, match=rf"base = {base}: it must be {told}"):
+            mha.RotaryPositions(base)
+        with pytest.raises(ValueError, match=rf"base = {base}: it must be {told}"):
+            sinusoidal_positions(3, 4, base=base)
+    with pytest.raises(TypeError, match=r"positions = Identity\(\): give mha.RotaryPositions"):
+        mha.MultiHeadAttention(8, 2, positions=torch.nn.Identity())
+
+
+def test_slopes_belong_to_each_head(reader):
+    layer = mha.MultiHeadAttention(8, 2, positions=mha.LinearBias(torch.tensor([0.5])))
+    with pytest.raises(ValueError, match="1 slopes were given for 2 heads"):
+        layer(torch.randn(1, 3, 8))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from entmax import entmax_bisect
 from oracle import LIMIT, error
 from test_entmax import ALPHAS, row_by_hand
 from torch import nn
@@ -181,3 +182,30 @@ def test_near_softmax_all_types_of_numbers_take_the_same_way():
         exact, halved = entmax(scores.double(), alpha), entmax(scores.float(), alpha)
         assert (exact - halved).abs().max() < 1e-3
         assert ((exact - scores.double().softmax(-1)).abs().max() == 0) == (alpha < 1.001)
+
+
+def test_a_second_derivative_is_refused_and_not_nan():
+    layer, x = mha.SparseAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
+    for inputs in ((x,), (layer.raw_alpha,)):
+        (slope,) = torch.autograd.grad(layer(x).square().sum(), inputs, create_graph=True)
+        with pytest.raises(NotImplementedError, match="no second derivative"):
+            torch.autograd.grad(slope.sum(), inputs)
+
+
+@pytest.mark.slow
+def test_the_whole_layer_is_one_compiled_graph_where_the_library_is_allowed_in_it():
+    torch.compiler.allow_in_graph(entmax_bisect)
+    x = torch.randn(2, 5, 8)
+    for how in ({}, {"alpha": [1.0, 1.7], "learned": False}, {"alpha": 1.0, "learned": False}):
+        layer = mha.SparseAttention(8, 2, **how)
+        right = layer(x, is_causal=True)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(x, is_causal=True)
+        slopes = [torch.autograd.grad(y.square().sum(), layer.W_q.weight)[0] for y in (compiled, right)]
+        assert error(compiled, right) < LIMIT
+        assert error(*slopes) < LIMIT
+        torch._dynamo.reset()
+
+
+def test_the_layer_has_a_shape_without_numbers():
+    layer = mha.SparseAttention(8, 2).to("meta")
+    assert layer(torch.randn(2, 5, 8, device="meta")).shape == (2, 5, 8)
