@@ -3,12 +3,23 @@
 Taught in: why_attention.
 """
 
+import collections.abc
+import functools
+import inspect
 import math
+import types
+import typing
+from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+import jaxtyping
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[[str, Any], None]
 
 
 def check_whole(at_least: int | None = 1, /, **numbers: Any) -> None:
@@ -65,3 +76,97 @@ def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
             f"{name} has dtype {x.dtype}, but the weights have {weight.dtype}: use {name}.to({weight.dtype}) or "
             f"layer.to({x.dtype})"
         )
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse arguments that are not what the function's annotations say, by name and with what was given.
+
+    Checked are whole and other numbers (no NaN, no infinity), truth values, texts, functions, modules, and tensors with
+    their kind of numbers and their number of axes. What must lie in a range the function says itself.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    rules = {p.name: _rule(p.annotation) for p in parameters if p.name != "mask"}  # check_mask says more
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    defaults = {p.name: p.default for p in parameters}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            rule = rules.get(name)
+            if rule is not None and value is not defaults[name]:
+                rule(name, value)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _rule(annotation: Any) -> Rule | None:
+    """Make the check of one annotation; None where nothing is known about it."""
+    if annotation is inspect.Parameter.empty:
+        return None
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    rules = [_KINDS.get(one) or _rule_of_class(one) for one in options if one is not types.NoneType]
+    known = [rule for rule in rules if rule is not None]
+    if len(known) < len(rules):
+        return None
+    one = known[0] if len(known) == 1 else functools.partial(_any, known)
+    return (lambda name, value: None if value is None else one(name, value)) if len(rules) < len(options) else one
+
+
+def _any(rules: list[Rule], name: str, value: Any) -> None:
+    """Refuse what no rule takes, and list all that would do."""
+    errors = []
+    for rule in rules:
+        try:
+            rule(name, value)
+        except TypeError as error:
+            errors.append(error)
+        else:
+            return
+    if isinstance(value, Tensor):
+        raise errors[0]
+    _refuse(name, value, ", or ".join(str(error).partition("must be ")[2] for error in errors))
+
+
+def _rule_of_class(kind: Any) -> Rule | None:
+    origin = typing.get_origin(kind) or kind
+    if origin is Callable or origin is collections.abc.Callable:
+        return lambda name, value: None if callable(value) else _refuse(name, value, "a function")
+    if not isinstance(origin, type) or origin in (object, Any):
+        return None
+    if issubclass(origin, jaxtyping.AbstractArray):
+        return functools.partial(_check_array, kind.dtype, kind.dim_str.split())
+    wanted = (list, tuple) if origin is list else origin
+    return lambda name, value: None if isinstance(value, wanted) else _refuse(name, value, origin.__name__)
+
+
+def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
+    """Refuse what is no tensor of this kind of numbers and with these axes."""
+    check_is_tensor(name, value)
+    fits = {
+        jaxtyping.Float: value.is_floating_point(),
+        jaxtyping.Bool: value.dtype == torch.bool,
+        jaxtyping.Int: not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool),
+    }
+    if not fits.get(kind, True):
+        raise TypeError(f"{name} has dtype {value.dtype}, but must be {_NUMBERS[kind]}")
+    if not any(axis == "..." or axis.startswith("*") for axis in axes) and value.ndim != len(axes):
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, but must be ({', '.join(axes)})")
+
+
+def _refuse(name: str, value: Any, word: str) -> None:
+    shown = repr(value)
+    raise TypeError(f"{name} = {shown if len(shown) < 80 else type(value).__name__}: it must be {word}")
+
+
+_NUMBERS = {
+    jaxtyping.Float: "floating point, such as an embedding of words, or use .float()",
+    jaxtyping.Bool: "torch.bool",
+    jaxtyping.Int: "whole numbers",
+}
+_KINDS: dict[Any, Rule] = {
+    int: lambda name, value: check_whole(None, **{name: value}),
+    float: lambda name, value: check_number(**{name: value}),
+    bool: lambda name, value: check_flag(**{name: value}),
+    Tensor: check_is_tensor,
+}

@@ -23,7 +23,7 @@ FILES = {  # "mha.layers.base": its text, parsed; a room's own file goes by the 
 }
 MAY_LOOK = {  # room: the rooms below it
     "checks": set(),
-    "data": set(),
+    "data": {"checks"},
     "viz": set(),
     "reference": set(),
     "functional": {"checks"},

@@ -9,9 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mha.checks import checked
 from mha.layers.base import Heads
 
 
+@checked
 @torch.no_grad()
 def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
     """Fold the query and key projections of each head into one matrix: score = x_i · M · x_j.
@@ -25,6 +27,7 @@ def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
     return q.mT @ k / math.sqrt(layer.d_head)
 
 
+@checked
 @torch.no_grad()
 def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
     """Fold the value projection of each head and its part of the output projection: written = M · x_j.
@@ -38,6 +41,7 @@ def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
     return out @ _cut(layer.W_v.weight, layer)
 
 
+@checked
 def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
     """Say whether a head writes what it reads: sum of eigenvalues over sum of their sizes, from −1 to 1.
 

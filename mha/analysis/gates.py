@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.base import attention_layers
 from mha.layers.hooks import edit
 
@@ -33,6 +34,7 @@ class HardConcrete(nn.Module):
     Taught in: pruning_heads.
     """
 
+    @checked
     def __init__(self, heads: int, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1):
         """Make the gates, almost always open at first."""
         super().__init__()
@@ -79,6 +81,7 @@ class Gates(nn.Module):
     Taught in: pruning_heads.
     """
 
+    @checked
     def __init__(
         self, model: nn.Module, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1
     ) -> None:

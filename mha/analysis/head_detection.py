@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.analysis.patterns import offset
+from mha.checks import checked
 
 
 class HeadScores(NamedTuple):
@@ -31,6 +32,7 @@ class HeadScores(NamedTuple):
     queries: int
 
 
+@checked
 def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."]) -> HeadScores:
     """Say how often each head looks at the right key; queries without one, or that look at nothing, do not count.
 
@@ -56,6 +58,7 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
     return HeadScores(weight, argmax, int(targets.any(-1).sum()))
 
 
+@checked
 def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     """Say how widely each head looks: 0 at one key, log n evenly at n keys; in nats, mean over queries.
 
@@ -68,6 +71,7 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
 
 
+@checked
 def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     """Say how far each head looks: the weighted mean of |i − j|, mean over queries; uniform: (n² − 1) / 3n.
 
@@ -86,12 +90,14 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
     return (numbers * looks).sum((0, 2)) / looks.sum((0, 2)).clamp_min(1)
 
 
+@checked
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
     """Look evenly at all keys that have any weight. Taught in: reading_heads."""
     visible = (weights != 0).to(weights)
     return visible / visible.sum(-1, keepdim=True).clamp_min(1)
 
 
+@checked
 def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
     """Keep the weights of each query but deal them out anew, among the keys that have any weight.
 
@@ -104,6 +110,7 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
     return torch.zeros_like(weights).scatter(-1, draw.argsort(-1), packed)
 
 
+@checked
 def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     """Copy a model and give every weight a new initial value, drawn from ``seed``; the model itself stays.
 
@@ -121,6 +128,7 @@ def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     return fresh
 
 
+@checked
 def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | None = None) -> tuple[int, float]:
     """Find the fixed number of steps that meets most targets, and the share of queries for which it does.
 
@@ -139,6 +147,7 @@ def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | Non
     return steps, hits[steps] / queries
 
 
+@checked
 def baseline(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[Tensor, "..."]) -> float:
     """Say what a trained head must beat: the best untrained head or the best fixed offset, whichever is larger.
 
@@ -156,6 +165,7 @@ POSITIONAL = 0.9  # the largest weight on one neighbor in at least 90 % of the c
 BETTER = 0.1  # a head follows a rule of syntax where it beats the best fixed offset by ten points
 
 
+@checked
 def classify(
     weights: Float[Tensor, "b h i j"], rules: Mapping[str, Bool[Tensor, "..."]] | None = None
 ) -> list[list[str]]:

@@ -12,11 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor
+from mha.checks import check_tensor, checked
 from mha.layers.base import Heads, attention_layers
 from mha.layers.hooks import edit
 
 
+@checked
 def head_importance(
     model: nn.Module,
     losses: Callable[[nn.Module, Any], Float[Tensor, "b"]],

@@ -12,9 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
+
 Trial = Callable[[Tensor], Tensor]
 
 
+@checked
 def as_double(layer: nn.Module, x: Tensor, kwargs: dict) -> tuple[nn.Module, Tensor, dict]:
     """Copy a module and set it, its input and every mask of numbers to float64, where a small leak still shows."""
     try:
@@ -29,6 +32,7 @@ def as_double(layer: nn.Module, x: Tensor, kwargs: dict) -> tuple[nn.Module, Ten
     return layer, x.to(device, torch.float64), kwargs | {name: k.double() for name, k in numbers.items()}
 
 
+@checked
 def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
     """Call a module in training or in evaluation mode."""
     if mode not in ("train", "eval"):
@@ -36,6 +40,7 @@ def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
     return lambda x: layer.train(mode == "train")(x, **kwargs)
 
 
+@checked
 def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] | None, kwargs: dict) -> Trial:
     """Feed a sequence of n positions piece by piece through a layer with a fresh cache."""
     chunks = (min(2, n),) + (1,) * (n - 2) if chunks is None else tuple(chunks)
@@ -51,6 +56,7 @@ def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] 
     return feed
 
 
+@checked
 def influence(trial: Trial, x: Float[Tensor, "b n *m"]) -> Bool[Tensor, "n n"]:
     """Change one position after the other, by a little and by a lot, and see where the output moves."""
     n = x.shape[1]
@@ -144,6 +150,7 @@ class Leaks:
     __repr__ = __str__
 
 
+@checked
 def leaks(
     layer: Callable[..., Tensor],
     x: Float[Tensor, "b n m"] | None = None,

@@ -12,7 +12,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from mha.checks import checked
 
+
+@checked
 def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"]:
     """Look a fixed number of steps away: 0 is the word itself, −1 the previous one, 1 the next.
 
@@ -24,6 +27,7 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
     return torch.arange(n)[:, None] + (keys - n) + steps == torch.arange(keys)
 
 
+@checked
 def first(n: int) -> Bool[Tensor, "i j"]:
     """Look at the first word, from everywhere but itself. Taught in: reading_heads."""
     targets = torch.zeros(n, n, dtype=torch.bool)
@@ -31,6 +35,7 @@ def first(n: int) -> Bool[Tensor, "i j"]:
     return targets
 
 
+@checked
 def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
 
@@ -42,11 +47,13 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     return after & torch.ones_like(after[0]).tril()
 
 
+@checked
 def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at earlier occurrences of the same word. Taught in: reading_heads."""
     return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
 
 
+@checked
 def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
     """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
 
@@ -57,6 +64,7 @@ def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "
     return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
 
 
+@checked
 def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, "b n n"]:
     """Look at the rarest word up to this one, by ``counts`` of every word; several if equally rare.
 
@@ -72,6 +80,7 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
     return found
 
 
+@checked
 def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
     """Look from each closing bracket at the bracket that it closes; ``pairs`` say which opener has which closer.
 
@@ -83,6 +92,7 @@ def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: boo
     return _brackets(words, pairs, nested)[0]
 
 
+@checked
 def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
     """Look from each word at the innermost bracket that is still open behind it: the one that must close next.
 

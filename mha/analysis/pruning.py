@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole
+from mha.checks import check_tensor, check_whole, checked
 from mha.layers.base import Heads, attention_layers, check_numbers
 from mha.layers.hooks import edit
 
 
+@checked
 def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
     """Choose the ``count`` heads with the highest scores of the whole model, and ``at_least`` so many in each layer.
 
@@ -38,6 +39,7 @@ def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
     return {path: sorted(h for p, h in chosen if p == path) for path in scores}
 
 
+@checked
 def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
     """Copy a model with only some heads: the others are cut out of its weights, which makes it smaller and faster.
 
@@ -56,6 +58,7 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
     return model
 
 
+@checked
 @contextmanager
 def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Silence all other heads for a while: what they read becomes zero, nothing is cut.

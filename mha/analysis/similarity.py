@@ -9,7 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mha.checks import checked
 
+
+@checked
 def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
     """Compare where heads look, by the Jensen–Shannon divergence: 0 for the same weights, 1 for no common key.
 
@@ -30,6 +33,7 @@ def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
     return (torch.stack(rows) / math.log(2)).clamp(0, 1)
 
 
+@checked
 def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
     """Compare what heads read, by linear CKA: 1 where one is a turned and scaled copy of the other, 0 for nothing.
 

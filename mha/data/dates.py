@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mha.checks import checked
+
 FORMATS = ("full", "long", "medium")  # not "short": it gives two digits of the year in English, but four in Chinese
 
 
@@ -24,6 +26,7 @@ HELD_OUT = 10  # every tenth day is kept for the test
 PAD, START, STOP = 0, 1, 2
 
 
+@checked
 def write(day: date, form: str, language: str = "en") -> str:
     """Write a day as people write it in a language.
 
@@ -46,6 +49,7 @@ def write(day: date, form: str, language: str = "en") -> str:
         raise ValueError(f"language = {language!r} is unknown here: give a code such as 'zh' or 'fr'") from error
 
 
+@checked
 def pairs(
     count: int, *, generator: torch.Generator, held_out: bool = False, forms: Sequence[str] = FORMATS,
     language: str = "zh",
@@ -80,6 +84,7 @@ class Characters:
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(self, texts: Iterable[str]) -> None:
         """Collect the characters."""
         self.known = sorted(set("".join(texts)))

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from mha.checks import checked
+
 SHOWN = {tokenize.NEWLINE: "⏎", tokenize.INDENT: "⇥", tokenize.DEDENT: "⇤"}
 
 
@@ -41,6 +43,7 @@ class Program(NamedTuple):
     names: Tensor
 
 
+@checked
 def read_program(source: str) -> Program:
     """Cut a program into words and find, for each use of a local name, where it was set last.
 
@@ -120,6 +123,7 @@ class Code(NamedTuple):
     names: list[str]
 
 
+@checked
 def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     """Read all functions and methods of some modules of Python's standard library; comments are left out.
 
@@ -137,6 +141,7 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     return found
 
 
+@checked
 def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int = 256) -> Code:
     """Turn programs into one long row of numbers; ``like`` another one, or with the ``size`` commonest words.
 
@@ -159,6 +164,7 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
     return Code(torch.tensor(words), torch.tensor(set_at), names)
 
 
+@checked
 def pieces(
     code: Code, count: int, n: int, *, generator: torch.Generator
 ) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:

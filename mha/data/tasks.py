@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mha.checks import checked
+
 TAGS = ("PRONOUN", "DETERMINER", "NOUN", "VERB")
 
 
@@ -20,6 +22,7 @@ AMBIGUOUS = ("saw", "watch", "play", "cut")  # each is a noun and a verb
 WORDS = (*PRONOUNS, *DETERMINERS, *AMBIGUOUS)
 
 
+@checked
 def encode(sentence: str) -> Int[Tensor, "1 n"]:
     """Turn a sentence into word numbers, as a batch of one.
 
@@ -33,6 +36,7 @@ def encode(sentence: str) -> Int[Tensor, "1 n"]:
     return torch.tensor([[WORDS.index(word) for word in sentence.split()]])
 
 
+@checked
 def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4"], Int[Tensor, "b 4"]]:
     """Make sentences such as ``I saw a saw`` and the part of speech of each word.
 
@@ -54,6 +58,7 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
     return words, tags
 
 
+@checked
 def recall(
     count: int, *, generator: torch.Generator, pairs: int = 16, keys: int = 64, values: int = 16
 ) -> tuple[Int[Tensor, "b j"], Int[Tensor, "b j"], Int[Tensor, "b 1"], Int[Tensor, "b"]]:
@@ -73,6 +78,7 @@ def recall(
     return listed, stands_with, listed.gather(1, place), stands_with.gather(1, place)[:, 0]
 
 
+@checked
 def two_lookups(
     count: int, *, generator: torch.Generator, kinds: int = 8, together: bool = False
 ) -> tuple[Float[Tensor, "b 1 q"], Float[Tensor, "b n c"], Float[Tensor, "b n 1"], Float[Tensor, "b 2"]]:
@@ -106,6 +112,7 @@ def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Ten
     return WORDS.index(words[0]) + torch.randint(len(words), (count,), generator=generator)
 
 
+@checked
 def english(topics: int | None = None) -> str:
     """Return some 450,000 characters of English: the help texts that come with every Python.
 

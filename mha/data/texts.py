@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mha.checks import checked
 from mha.data.python_source import Code, pieces
 
 PAIRS = {0: 3, 1: 4, 2: 5}  # which closing bracket belongs to which opening one
@@ -15,6 +16,7 @@ PAIRS = {0: 3, 1: 4, 2: 5}  # which closing bracket belongs to which opening one
 BRACKETS = ("(", "[", "{", ")", "]", "}", "·")  # and a filler
 
 
+@checked
 def repeats(
     count: int, n: int, *, generator: torch.Generator, words: int = 64, periods: tuple[int, int] = (4, 20)
 ) -> Int[Tensor, "b n"]:
@@ -29,6 +31,7 @@ def repeats(
     return drawn.gather(1, torch.arange(n) % period)
 
 
+@checked
 def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
     """Make a batch of one quarter Python and three quarters repeats, Python first.
 
@@ -38,6 +41,7 @@ def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[
     return torch.cat([python, repeats(count - count // 4, n, generator=generator)])
 
 
+@checked
 def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 0.35) -> Int[Tensor, "b n"]:
     """Make brackets of three kinds that close in the right order, with a share of ``filler`` words between them.
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import check_tensor, check_whole
+from mha.checks import check_whole, checked
 
 CLOSE = 1e-12  # a fit this close, relative to the matrices, is exact: rounding is all that is left
 
@@ -36,14 +36,13 @@ class Shared(NamedTuple):
         return float((self.matrices() - matrices).norm() / matrices.norm().clamp_min(torch.finfo(matrices.dtype).tiny))
 
 
+@checked
 def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     """Cut each matrix into singular pairs and keep the ``rank`` largest of all: each belongs to one matrix only.
 
     Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
     Taught in: collaborate.
     """
-    check_tensor(3, matrices=matrices)
-    check_whole(None, rank=rank)
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
     if not 1 <= rank <= sizes.numel():
         raise ValueError(f"rank = {rank}: these matrices have 1 to {sizes.numel()} singular pairs together")
@@ -54,6 +53,7 @@ def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     return Shared(left[head, :, pair].T * roots, mixing, right[head, pair].T * roots)
 
 
+@checked
 def fit_shared(
     matrices: Float[Tensor, "h m k"], rank: int, *, rounds: int = 200, start: Shared | None = None
 ) -> Shared:

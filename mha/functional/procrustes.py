@@ -6,7 +6,10 @@ Taught in: cache_and_sharing.
 import torch
 from torch import Tensor
 
+from mha.checks import checked
 
+
+@checked
 def best_turn(heads: Tensor, layout: str | None, target: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Turn each head (h, n, d) towards each target (t, n, d): turns (h, t, d, d) and the cosines they reach (h, t).
 
@@ -30,12 +33,14 @@ def best_turn(heads: Tensor, layout: str | None, target: Tensor | None = None) -
     return turns, torch.hypot(straight, across).sum(-1) / norms
 
 
+@checked
 def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
     """Name the channels that rotary positions turn together."""
     first = torch.arange(d // 2) if layout == "half" else torch.arange(0, d, 2)
     return first, first + (d // 2 if layout == "half" else 1)
 
 
+@checked
 def turn_group(heads: Tensor, layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
     """Find turns (g, d, d) that bring the heads of a group (g, n, d) together: first to head 0, then to their mean.
 
@@ -56,12 +61,14 @@ def turn_group(heads: Tensor, layout: str | None, limit: float = 1e-5, rounds: i
     return turns
 
 
+@checked
 def pairwise(heads: Tensor) -> Tensor:
     """Give the cosine of every two heads (h, n, d), each taken as one long vector: (h, h)."""
     long = torch.nn.functional.normalize(heads.flatten(1), dim=1)
     return long @ long.T
 
 
+@checked
 def likeness(heads: Tensor, groups: list[list[int]]) -> float:
     """Give the mean cosine of two heads of the same group; 1 where every head is alone."""
     size = len(groups[0])
@@ -70,6 +77,7 @@ def likeness(heads: Tensor, groups: list[list[int]]) -> float:
     return sum((pairwise(heads[g]).sum() - size).item() for g in groups) / (len(groups) * size * (size - 1))
 
 
+@checked
 def group_heads(alike: Tensor, size: int, *, starts: int = 20, seed: int = 0) -> list[list[int]]:
     """Put heads into groups of ``size`` so that the likeness (h, h) within groups is as large as can be found.
 
@@ -87,6 +95,7 @@ def group_heads(alike: Tensor, size: int, *, starts: int = 20, seed: int = 0) ->
     return sorted(sorted(group) for group in best.view(-1, size).tolist())
 
 
+@checked
 def climb(order: Tensor, worth) -> Tensor:
     """Swap two heads as long as some swap helps."""
     reached, better = worth(order), True

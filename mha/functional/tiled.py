@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_whole
+from mha.checks import check_whole, checked
 from mha.functional.attention import _check, _visible
 
 
+@checked
 def tiled_attention(
     q: Float[Tensor, "*l i d"],
     k: Float[Tensor, "*l j d"],

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.functional.masks import causal_mask, combine, padding_mask, to_additive
 from mha.interop.hugging_face import from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
@@ -39,6 +40,7 @@ class Case:
     theirs: Callable[[nn.Module], Tensor]
 
 
+@checked
 def noise(*shape: int, seed: int = 0) -> Tensor:
     """Random numbers, the same ones at every call."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.layers.base import Heads
 from mha.layers.positions import RotaryPositions
@@ -20,6 +21,7 @@ from mha.layers.positions import RotaryPositions
 CHANGE = "Make the module with a configuration without these, and convert again."
 
 
+@checked
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     """Make our layer from a ``BertAttention``, ``GPT2Attention`` or ``LlamaAttention``.
 
@@ -35,6 +37,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     return layer.train(module.training) if into is None else layer
 
 
+@checked
 def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     """Copy our layer's weights into a module of ``transformers``, made with a configuration that fits.
 
@@ -45,6 +48,7 @@ def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     return module
 
 
+@checked
 def transformers_plan(module: nn.Module) -> Plan:
     """Describe a module of ``transformers`` in this package's words."""
     name = type(module).__name__
@@ -53,6 +57,7 @@ def transformers_plan(module: nn.Module) -> Plan:
     return PLANS[name](module)
 
 
+@checked
 def bert_plan(module: Any) -> Plan:
     """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names."""
     inside = module.self
@@ -66,6 +71,7 @@ def bert_plan(module: Any) -> Plan:
     return _plan("BertAttention", sizes, weights, options)
 
 
+@checked
 def gpt2_plan(module: Any) -> Plan:
     """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round."""
     reasons = {
@@ -86,6 +92,7 @@ def gpt2_plan(module: Any) -> Plan:
     return _plan("GPT2Attention", sizes | {"dropout": module.attn_dropout.p}, weights, options)
 
 
+@checked
 def llama_plan(module: Any) -> Plan:
     """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
     config = module.config
@@ -127,6 +134,7 @@ def _turned(conv: Any, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
 INSTALL = "pip install 'mha-course[interop]'"
 
 
+@checked
 def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
     """Load the attention of one layer of a trained BERT, GPT-2 or Llama.
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
 from mha.layers.multi_head import MultiHeadAttention
@@ -29,11 +30,13 @@ class Plan:
     positions: RelativePositions | None = None
 
 
+@checked
 def biases(weights: dict[str, Tensor]) -> str:
     """Return the letters of the projections that have a bias."""
     return "".join(letter for letter in "qkvo" if f"W_{letter}.bias" in weights)
 
 
+@checked
 def sizes_of(layer: Heads) -> dict[str, Any]:
     """Say what a layer of this package is, in the words that a plan uses."""
     return {
@@ -49,11 +52,13 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
     }
 
 
+@checked
 def described(positions: nn.Module | None) -> str:
     """Write positions so that two of them are equal exactly when their text is."""
     return "none" if positions is None else f"{positions}, angles in {getattr(positions, 'precision', 'no precision')}"
 
 
+@checked
 def build(plan: Plan) -> Heads:
     """Make a layer of this package with the plan's sizes and weights."""
     check_shapes(plan)
@@ -68,6 +73,7 @@ def build(plan: Plan) -> Heads:
     return read(plan, layer.to(plan.weights["W_q.weight"]))
 
 
+@checked
 @torch.no_grad()
 def read(plan: Plan, layer: Heads) -> Heads:
     """Copy the plan's weights into a layer that fits."""
@@ -77,6 +83,7 @@ def read(plan: Plan, layer: Heads) -> Heads:
     return layer
 
 
+@checked
 @torch.no_grad()
 def write(layer: Heads, plan: Plan) -> None:
     """Copy a layer's weights into the module behind the plan, where they fit."""
@@ -115,6 +122,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
     refuse(plan.library, wrong, "Make one of the two anew with the other's values.")
 
 
+@checked
 def refuse(library: str, reasons: list[str], remedy: str) -> None:
     """Raise one error that names every reason; do nothing where there is none."""
     if reasons:

@@ -5,6 +5,7 @@ Taught in: in_the_transformer.
 
 from torch import nn
 
+from mha.checks import checked
 from mha.interop.plan import Plan, biases, build, read, refuse, sizes_of, write
 from mha.layers.base import Heads
 
@@ -17,6 +18,7 @@ OPTIONS = {"d_model": "embed_dim", "heads": "num_heads", "kdim": "kdim", "vdim":
 OPTIONS |= {"bias": "bias", "dropout": "dropout"}
 
 
+@checked
 def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> Heads:
     """Make our layer from torch's: the same weights, the same numbers.
 
@@ -33,6 +35,7 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
     return layer.train(module.training) if into is None else layer
 
 
+@checked
 def to_torch(layer: Heads) -> nn.MultiheadAttention:
     """Make torch's layer from ours: batch first, the same weights, the same numbers.
 
@@ -57,6 +60,7 @@ def to_torch(layer: Heads) -> nn.MultiheadAttention:
     return module.train(layer.training)
 
 
+@checked
 def torch_plan(module: nn.MultiheadAttention) -> Plan:
     """Describe torch's layer in this package's words."""
     reasons = {

@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mha.checks import checked
 from mha.layers.base import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 
 
+@checked
 @torch.no_grad()
 def relayout(layer: Heads, layout: str) -> Heads:
     """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
@@ -32,6 +34,7 @@ def relayout(layer: Heads, layout: str) -> Heads:
     return layer
 
 
+@checked
 def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float[Tensor, "n *m"]:
     """Put the rows of each head into the order of ``layout``, coming from the other layout.
 

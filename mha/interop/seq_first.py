@@ -6,6 +6,7 @@ Taught in: in_the_transformer.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.functional.masks import from_seq_first
 from mha.layers.base import Heads
 
@@ -19,6 +20,7 @@ class SeqFirst(nn.Module):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(self, layer: Heads) -> None:
         """Wrap a batch-first layer."""
         super().__init__()

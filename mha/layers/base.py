@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked
 from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
@@ -117,7 +117,6 @@ def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> 
 
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:
     """Return the width of one head; refuse heads that do not divide the model's width."""
-    check_whole(None, d_model=d_model, heads=heads, **({} if d_head is None else {"d_head": d_head}))
     if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):
         raise ValueError(f"d_model = {d_model}, heads = {heads}, d_head = {d_head}: each must be at least 1")
     if d_head is None and d_model % heads:
@@ -131,7 +130,6 @@ def head_width(d_model: int, heads: int, d_head: int | None) -> int:
 def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int, int]:
     """Return the widths of key and value inputs; refuse a width below one."""
     kdim, vdim = d_model if kdim is None else kdim, d_model if vdim is None else vdim
-    check_whole(None, kdim=kdim, vdim=vdim)
     if kdim < 1 or vdim < 1:
         raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
     return kdim, vdim
@@ -139,7 +137,6 @@ def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int,
 
 def check_groups(heads: int, kv_heads: int) -> int:
     """Return the number of key heads; refuse groups of unequal size."""
-    check_whole(None, kv_heads=kv_heads)
     if kv_heads < 1 or heads % kv_heads:
         fits = [h for h in range(1, heads + 1) if heads % h == 0]
         raise ValueError(f"{kv_heads} key heads cannot be shared evenly by {heads} query heads: take one of {fits}")
@@ -178,6 +175,7 @@ class Heads(Tapped):
     heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
     is_plain = False  # whether it is attention as the paper has it, of which variants can be made
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -200,10 +198,6 @@ class Heads(Tapped):
         super().__init__()
         self.d_model, self.heads = d_model, heads
         self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
-        if not isinstance(positions, RelativePositions | None):
-            raise TypeError(
-                f"positions = {positions}: give mha.RotaryPositions(), mha.LinearBias() or another RelativePositions"
-            )
         self.positions = positions
         self.dropout, with_bias = share(dropout), biased(bias)
         kdim, vdim = input_widths(d_model, kdim, vdim)
@@ -354,6 +348,7 @@ class Heads(Tapped):
             new.positions = self.positions.take_heads(chosen, self.heads)
         return new
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: counting_cost.
 
@@ -363,11 +358,13 @@ class Heads(Tapped):
         stored = stored or getattr(self.positions, "bias", None) is not None
         return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer. Taught in: cache_and_sharing."""
         return KeyValueCache(capacity, filling)
 
 
+@checked
 def attention_layers(model: nn.Module) -> dict[str, Heads]:
     """List the layers of a model that have heads, by their path. Taught in: pruning_heads."""
     layers = {path: module for path, module in model.named_modules() if isinstance(module, Heads)}

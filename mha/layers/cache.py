@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import check_whole, checked
 from mha.functional.masks import check_mask, padding_mask
 
 
@@ -27,6 +27,7 @@ class Reader(Protocol):
 class Reading:
     """What filled a cache."""
 
+    @checked
     def __init__(self, key: Tensor, value: Tensor) -> None:
         self._inputs = {"memory": (key, _version(key)), "value": (value, _version(value))}
 
@@ -109,6 +110,7 @@ class KeyValueCache(OneLayer):
     Taught in: masking, cache_and_sharing.
     """
 
+    @checked
     def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
         """Reserve room for ``capacity`` positions, of which each text's first ``filling`` are none of its words."""
         check_whole(capacity=capacity)

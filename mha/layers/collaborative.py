@@ -12,14 +12,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.decomposition import fit_shared
 from mha.layers.base import Heads, channels_of, check_numbers, cut_linear
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_attention
 from mha.layers.hooks import Tap
-from mha.layers.multi_head import MultiHeadAttention
 
 FUSIONS = ("concatenate", "share")
 
@@ -44,6 +43,7 @@ class CollaborativeAttention(Heads):
     Taught in: collaborate.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -60,7 +60,6 @@ class CollaborativeAttention(Heads):
         """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
-        check_whole(None, d_shared=self.d_shared)
         if self.d_shared < 1 or fusion not in FUSIONS:
             raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")
         if fusion == "concatenate" and self.d_shared % heads:
@@ -80,6 +79,7 @@ class CollaborativeAttention(Heads):
             self.mixing.copy_(torch.eye(self.heads).repeat_interleave(self.d_shared // self.heads, 1))
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads) -> "CollaborativeAttention":
         """Make the layer that does what a plain one does; :func:`collaborate` makes narrower ones."""
@@ -159,6 +159,7 @@ class CollaborativeAttention(Heads):
         new.W_o = cut_linear(self.W_o, channels_of(self, chosen), 1)
         return new
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
         """Count one call; the explicit formula runs in any case, so that weights are always ``stored``."""
         plain, j = count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.heads, stored=True), j or i
@@ -177,8 +178,9 @@ class CollaborativeAttention(Heads):
         return replace(plain, parts=parts, parameters=parameters, weights=weights, peak=peak)
 
 
+@checked
 @torch.no_grad()
-def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) -> CollaborativeAttention:
+def collaborate(layer: Heads, d_shared: int, *, rounds: int = 200) -> CollaborativeAttention:
     """Give a trained layer ``d_shared`` shared channels instead of heads · d, so that its scores change little.
 
     The products W_qᵀ W_k of all heads are fitted by :func:`fit_shared`; values, outputs, biases and the temperature
@@ -190,7 +192,6 @@ def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) 
     Taught in: collaborate.
     """
     new = CollaborativeAttention.from_plain(layer)
-    check_whole(None, d_shared=d_shared)
     if not 1 <= d_shared <= new.d_shared:
         raise ValueError(f"d_shared = {d_shared}: 1 to {new.d_shared}, where nothing changes any more")
     if d_shared == new.d_shared:
@@ -204,7 +205,8 @@ def collaborate(layer: MultiHeadAttention, d_shared: int, *, rounds: int = 200) 
     return new
 
 
-def products(layer: MultiHeadAttention) -> Float[Tensor, "h m k"]:
+@checked
+def products(layer: Heads) -> Float[Tensor, "h m k"]:
     """Multiply the projections of each head: what it compares, W_qᵀ W_k. Taught in: collaborate."""
     q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))
     return q.mT @ k

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.composed import attend_in_chunks, unpack
 from mha.functional.masks import check_mask
@@ -33,6 +33,7 @@ class ComposedCache(KeyValueCache):
     Taught in: compose.
     """
 
+    @checked
     def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
         """Reserve room for ``capacity`` positions; ``filling`` is that of :class:`mha.KeyValueCache`."""
         super().__init__(capacity, filling)
@@ -61,7 +62,6 @@ Composed = tuple[
 
 def check_rank(rank: int, heads: int) -> int:
     """Return the rank; refuse one that no matrix of this size has."""
-    check_whole(None, rank=rank)
     if not 1 <= rank <= heads:
         raise ValueError(
             f"rank = {rank} for {heads} heads: a matrix of {heads} × {heads} has rank 1 to {heads}; the paper takes 2"
@@ -78,6 +78,7 @@ def check_serves(cache: object) -> None:
         )
 
 
+@checked
 def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int]) -> dict[str, Part]:
     """Count one place: making the weights of ``rows`` queries and keys, then mixing as many scores as there are."""
     queries, keys, scores = rows
@@ -89,6 +90,7 @@ def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[i
     return {"make": making, "mix": Part(2 * scores * (heads + 2 * rank), size * (2 * scores + pieces))}
 
 
+@checked
 def add_compositions(plain: Cost, layer: "ComposableAttention", b: int, i: int, j: int, fresh: int) -> Cost:
     """Add both places to the cost of plain heads."""
     size, scores, parts = layer.W_q.weight.element_size(), b * layer.heads * i * j, dict(plain.parts)
@@ -119,6 +121,7 @@ class HeadWeights(nn.Module):
     Taught in: compose.
     """
 
+    @checked
     def __init__(self, width: int, heads: int, rank: int) -> None:
         """Make the weights: what collects begins with size 1 and what spreads near 0."""
         super().__init__()
@@ -143,6 +146,7 @@ class Composition(nn.Module):
     Taught in: compose.
     """
 
+    @checked
     def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
         """Begin with the identity and small dynamic weights."""
         super().__init__()
@@ -195,6 +199,7 @@ class ComposableAttention(Heads):
     Taught in: compose.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -217,6 +222,7 @@ class ComposableAttention(Heads):
         self.before, self.after = Composition(*widths, heads, rank), Composition(*widths, heads, rank)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, *, rank: int | None = None) -> "ComposableAttention":
         """Make the layer that does what a plain one does: words do not mix heads yet, but can learn to."""
@@ -298,11 +304,13 @@ class ComposableAttention(Heads):
             "weights of all others. Silence them with mha.edit, or train without them"
         )
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
         """Count one call of the explicit formula, as :meth:`Heads.cost` does; ``peak`` is that with all weights."""
         plain, j = super().cost(b, i, j, fresh=fresh, stored=True), i if j is None else j
         return add_compositions(plain, self, b, i, j, j if fresh is None else fresh)
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ComposedCache:
         """Make an empty cache for this layer: it also keeps how each position mixes the heads."""
         return ComposedCache(capacity, filling)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.layers.hooks import Tapped
 
 
@@ -89,6 +89,7 @@ def count_weights(*linears: nn.Linear) -> int:
     return sum((one.in_features + (one.bias is not None)) * one.out_features for one in linears)
 
 
+@checked
 def count_attention(
     layer: Tapped, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
 ) -> Cost:
@@ -115,7 +116,6 @@ def count_attention(
 def _lengths(b: int, i: int, j: int | None, fresh: int | None) -> tuple[int, int]:
     """Fill in the keys and the newly projected ones; refuse lengths that no call can have."""
     j = i if j is None else j
-    check_whole(None, b=b, i=i, j=j, **({} if fresh is None else {"fresh": fresh}))
     fresh = j if fresh is None else fresh
     if min(b, i, j) < 1 or not 0 <= fresh <= j:
         raise ValueError(f"batch {b}, queries {i}, keys {j}, new keys {fresh}: at least 1, and 0 to {j} new keys")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import Edits
 from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache, Reader, Reading
@@ -101,6 +101,7 @@ class FeedbackAttention(Heads):
 
     heads_apart = True
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -115,7 +116,6 @@ class FeedbackAttention(Heads):
     ) -> None:
         """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
-        check_whole(None, steps=steps)
         if steps < 1:
             raise ValueError(f"steps = {steps}: the memory holds at least 1")
         self.query_bias = nn.Parameter(torch.empty(heads, self.d_head))
@@ -129,6 +129,7 @@ class FeedbackAttention(Heads):
             nn.init.zeros_(table)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, steps: int = 512) -> "FeedbackAttention":
         """Make a feedback layer with the weights of a plain one: over a memory it is the same layer."""
@@ -167,6 +168,7 @@ class FeedbackAttention(Heads):
             setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
         return smaller
 
+    @checked
     def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
         self, capacity: int = 1024, filling: Tensor | list[int] | None = None
     ) -> FeedbackMemory:
@@ -174,6 +176,7 @@ class FeedbackAttention(Heads):
         check_no_filling(self, filling)
         return FeedbackMemory()
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, and what the tables add."""
         cost, (heads, steps, d), j = super().cost(b, i, j, fresh=fresh, stored=True), self.key_table.shape, j or i

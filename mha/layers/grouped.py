@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole
+from mha.checks import checked
 from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
 from mha.layers.base import Heads, check_groups
@@ -34,6 +34,7 @@ class Aligned:
     after: dict[str, float]
 
 
+@checked
 @torch.no_grad()
 def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regroup: bool = True) -> Aligned:
     """Turn the heads of a plain layer towards each other, and put those side by side that are most alike.
@@ -51,7 +52,6 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
-    check_tensor(3, x=x)
     if x.shape[0] * x.shape[1] < layer.d_head:
         raise ValueError(
             f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
@@ -89,7 +89,6 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
 
 def _check(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
-    check_whole(None, kv_heads=kv_heads)
     if layer.kv_heads != layer.heads:
         raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
@@ -118,6 +117,7 @@ class GroupedAttention(Heads):
 
     heads_apart = True
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -141,6 +141,7 @@ class GroupedAttention(Heads):
         self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, kv_heads: int | None = None) -> "GroupedAttention":
         """Make a grouped layer from a plain one: each shared head is the mean of the heads that it replaces.

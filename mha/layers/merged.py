@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_flag
+from mha.checks import checked
 from mha.functional.attention import NOTHING, split_heads
 from mha.functional.masks import check_mask
 from mha.layers.base import Heads, check_no_filling
@@ -86,6 +86,7 @@ class MergedAttention(Heads):
 
     heads_apart = True
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -100,12 +101,12 @@ class MergedAttention(Heads):
     ) -> None:
         """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
-        check_flag(average=average)
         self.average = average
         if average:
             check_width(d_model, self.W_v.in_features)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, *, average: bool = False) -> "MergedAttention":
         """Make a merged layer with the weights of a plain one: the same layer, unless the ``average`` is added."""
@@ -155,6 +156,7 @@ class MergedAttention(Heads):
         total, count = (total, count) if cache is None else cache.add(total, count)
         return (total / count.clamp(min=1)).to(v.dtype)
 
+    @checked
     def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
         self, capacity: int = 1024, filling: Tensor | list[int] | None = None
     ) -> MergedCache:
@@ -162,6 +164,7 @@ class MergedAttention(Heads):
         check_no_filling(self, filling)
         return MergedCache()
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, and the average of the own words."""
         cost = super().cost(b, i, j, fresh=fresh, stored=stored)

@@ -6,7 +6,7 @@ Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import NOTHING, attend
 from mha.layers.base import Heads, check_inputs, fill_in
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -54,11 +54,11 @@ class SelfAttention(Tapped):
     Taught in: why_attention.
     """
 
+    @checked
     def __init__(self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False) -> None:
         """Make three projections; ``d_k`` and ``d_v`` are ``d_model`` unless they are given."""
         super().__init__()
         d_k, d_v = d_model if d_k is None else d_k, d_model if d_v is None else d_v
-        check_whole(None, d_model=d_model, d_k=d_k, d_v=d_v)
         if min(d_model, d_k, d_v) < 1:
             raise ValueError(f"d_model = {d_model}, d_k = {d_k}, d_v = {d_v}: each must be at least 1")
         self.W_q = nn.Linear(d_model, d_k, bias=bias)
@@ -83,11 +83,13 @@ class SelfAttention(Tapped):
         read = attend(q, k, v, mask, is_causal=is_causal, edit_scores=edits.scores, edit_weights=edits.weights)
         return self.at_heads(read)[:, 0]
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does. Taught in: counting_cost."""
         fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
         return count_attention(self, b, i, j, None, stored=stored or not fused)
 
+    @checked
     def new_cache(self, capacity: int = 1024) -> KeyValueCache:
         """Refuse: this layer is the plain formula and keeps nothing between calls."""
         raise ValueError(

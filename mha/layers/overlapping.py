@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import merge_heads
 from mha.layers.base import Heads, attention_layers
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -37,6 +37,7 @@ class OverlappingAttention(Heads):
     Taught in: overlap.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -51,7 +52,6 @@ class OverlappingAttention(Heads):
     ) -> None:
         """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels."""
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
-        check_whole(None, overlap=overlap)
         if not 0 <= overlap <= self.d_head:
             raise ValueError(f"overlap = {overlap}: a neighbor has {self.d_head} channels, so take 0 to {self.d_head}")
         self.overlap, self.own = overlap, self.d_head
@@ -59,6 +59,7 @@ class OverlappingAttention(Heads):
         self.W_o = nn.Linear(heads * self.d_head, d_model, bias=self.W_o.bias is not None)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, overlap: int = 0) -> "OverlappingAttention":
         """Make the layer from a plain one; what it reads from neighbors gets weights of 0 in ``W_o``."""
@@ -105,6 +106,7 @@ class OverlappingAttention(Heads):
             f"the heads of OverlappingAttention read {self.overlap} channels of their neighbors: none can be taken out"
         )
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`mha.Heads.cost`."""
         if not self.overlap:
@@ -127,6 +129,7 @@ def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]
     return padded.unfold(-1, x.shape[-1] + 2 * overlap, x.shape[-1]).transpose(1, 2)
 
 
+@checked
 def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bool = False) -> list[int]:
     """Say how far each layer of a model overlaps: one channel more ``every`` so many layers, or one less.
 
@@ -134,13 +137,13 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
     Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
     Taught in: overlap.
     """
-    check_whole(None, layers=layers, first=first, every=every)
     if layers < 1 or first < 0 or every < 1:
         raise ValueError(f"layers = {layers}, first = {first}, every = {every}: at least 1, 0 and 1")
     rising = [first + layer // every for layer in range(layers)]
     return rising[::-1] if falling else rising
 
 
+@checked
 def overlap_heads(model: nn.Module, overlaps: Sequence[int]) -> nn.Module:
     """Copy a model and let the heads of its layers overlap, layer by layer, as :meth:`OverlappingAttention.from_plain`.
 

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_number, check_tensor, check_whole
+from mha.checks import check_tensor, check_whole, checked
 
 
+@checked
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
 
@@ -23,6 +24,7 @@ def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     return torch.eye(n)
 
 
+@checked
 def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Float[Tensor, "n d_model"]:
     """Mark each position with waves of many lengths: sines in even channels, cosines in odd ones.
 
@@ -71,6 +73,7 @@ class LearnedPositions(nn.Module):
     Taught in: why_attention, positions.
     """
 
+    @checked
     def __init__(self, longest: int, d_model: int) -> None:
         """Make a table for positions 0 to ``longest - 1``."""
         super().__init__()
@@ -92,13 +95,11 @@ class LearnedPositions(nn.Module):
 
 def check_base(base: float) -> None:
     """Refuse what no power can be taken of."""
-    check_number(base=base)
     if base <= 0:
         raise ValueError(f"base = {base}: it must be positive")
 
 
 def _check(n: int, d_model: int) -> None:
-    check_whole(None, n=n, d_model=d_model)
     if n < 1 or d_model < 1:
         raise ValueError(f"n = {n}, d_model = {d_model}: each must be at least 1")
 
@@ -143,6 +144,7 @@ class RotaryPositions(RelativePositions):
     Taught in: positions.
     """
 
+    @checked
     def __init__(self, base: float = 10000.0, layout: str = "half", *, precision: torch.dtype = torch.float64) -> None:
         """Choose the longest wave (``base``), the pairs (``layout``), and the precision of the angles."""
         super().__init__()
@@ -189,11 +191,10 @@ class LinearBias(RelativePositions):
     Taught in: positions.
     """
 
+    @checked
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
         """Take the slopes of the formula, or other ones, one for each head."""
         super().__init__()
-        if steep is not None:
-            check_tensor(1, steep=steep)
         self.steep = steep
 
     def take_heads(self, chosen: list[int], heads: int) -> "LinearBias":
@@ -211,6 +212,7 @@ class LinearBias(RelativePositions):
         return scores - steep.to(scores)[:, None, None] * distance
 
 
+@checked
 def slopes(heads: int) -> Float[Tensor, "h"]:
     """Return how steeply :class:`LinearBias` falls in each head: steep in the first, almost flat in the last.
 

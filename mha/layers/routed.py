@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole
+from mha.checks import checked
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.dispatch import read_where
 from mha.functional.masks import check_mask
@@ -23,12 +23,12 @@ from mha.layers.routers import HeadRouter, NormRouter
 GATES = ("released", "paper", "norms")
 
 
+@checked
 def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) -> HeadRouter | NormRouter:
     """Make the router that ``gates`` names: "released", "paper" or "norms".
 
     Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
     """
-    check_whole(None, shared=shared, chosen=chosen)
     routed = heads - shared
     if gates not in GATES:
         raise ValueError(f"gates = {gates!r}: give one of {GATES}")
@@ -45,6 +45,7 @@ def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) 
     return NormRouter(*split) if by_norm else HeadRouter(d_model, *split, released=gates == "released")
 
 
+@checked
 def count_router(router: nn.Module, queries: int) -> Cost:
     """Count the router's products for so many queries."""
     linears = {name: part for name, part in router.named_children() if isinstance(part, nn.Linear)}
@@ -53,6 +54,7 @@ def count_router(router: nn.Module, queries: int) -> Cost:
     return Cost(weights, parts, sum(p.nbytes for p in router.parameters()), 0, 0)
 
 
+@checked
 def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linear, queries: int) -> Cost:
     """Take away what :func:`read_where` does not compute, where each query has ``shared + chosen`` of the heads."""
     numbers = queries * linear.out_features // heads  # of the queries of one head
@@ -91,6 +93,7 @@ class RoutedAttention(Heads):
 
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -114,6 +117,7 @@ class RoutedAttention(Heads):
         self.shared, self.chosen = shared, chosen
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(
         cls, layer: Heads, shared: int = 1, chosen: int | None = None, *, gates: str = "released"
@@ -177,6 +181,7 @@ class RoutedAttention(Heads):
         """Say whether queries are left out, for i queries and j keys."""
         return i * j >= self.skip_from
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, with the router; see :meth:`mha.Heads.cost`."""
         cost = super().cost(b, i, j, fresh=fresh, stored=stored)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole
+from mha.checks import check_tensor, check_whole, checked
 from mha.layers.hooks import Tap
 
 
@@ -28,6 +28,7 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
 
 
+@checked
 def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b h i"]) -> Float[Tensor, ""]:
     """Say how unevenly the routed heads are used: the sum over them of mean probability × share of queries served.
 
@@ -68,6 +69,7 @@ class HeadRouter(nn.Module):
     Taught in: route.
     """
 
+    @checked
     def __init__(self, d_model: int, shared: int, routed: int, chosen: int, *, released: bool = True) -> None:
         """Make the weights; a group without heads has none, and then there is no first stage either."""
         super().__init__()
@@ -117,6 +119,7 @@ class NormRouter(nn.Module):
     Taught in: route.
     """
 
+    @checked
     def __init__(self, shared: int, routed: int, chosen: int) -> None:
         """Remember the numbers of heads."""
         super().__init__()

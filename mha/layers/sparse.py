@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag
+from mha.checks import checked
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.entmax import NEAREST, ROUNDS, Alpha, asked, check_alpha, entmax
 from mha.layers.base import Heads
@@ -39,6 +39,7 @@ class SparseAttention(Heads):
     heads_apart = True
     fixed_alpha: Tensor  # where it is not learned
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -58,7 +59,6 @@ class SparseAttention(Heads):
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
         )
         alpha = check_alpha(alpha, heads)
-        check_flag(learned=learned)
         if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
             raise ValueError(
                 f"alpha = {alpha.tolist()}: a learned one is between {LOWEST} and 2; start there, or set learned=False"
@@ -79,6 +79,7 @@ class SparseAttention(Heads):
             self.raw_alpha.copy_(((start - LOWEST) / (2 - LOWEST)).logit())
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "SparseAttention":
         """Make a sparse layer with the weights of a plain one: the same layer, unless ``alpha`` is above 1."""
@@ -125,6 +126,7 @@ class SparseAttention(Heads):
         smaller.start = [self.start[h] for h in sorted(chosen)]
         return smaller
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, and the search for the thresholds."""
         sparse, learned = bool(self.normalizing()), self.raw_alpha is not None

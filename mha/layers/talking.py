@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.functional.attention import Edits
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -33,6 +34,7 @@ class TalkingAttention(Heads):
     Taught in: compose.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -58,6 +60,7 @@ class TalkingAttention(Heads):
         nn.init.eye_(self.mix_weights)
 
     @classmethod
+    @checked
     @torch.no_grad()
     def from_plain(cls, layer: Heads) -> "TalkingAttention":
         """Make the layer that does what a plain one does: its heads do not talk yet."""
@@ -88,6 +91,7 @@ class TalkingAttention(Heads):
             "of all others. Silence them with mha.edit, or train without them"
         )
 
+    @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:
         """Count one call, as :meth:`Heads.cost` does; the explicit formula runs, so weights are always ``stored``."""
         plain = super().cost(b, i, j, fresh=fresh, stored=True)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, check_like_weights, check_tensor, check_whole
+from mha.checks import check_is_tensor, check_like_weights, check_tensor, check_whole, checked
 from mha.functional.attention import share
 from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
@@ -22,6 +22,7 @@ from mha.layers.positions import SinusoidalPositions
 Make = Callable[[], nn.Module]
 
 
+@checked
 def make_attention(d_model: int, attention: int | Make, dropout: float) -> nn.Module:
     """Make plain attention from a number of heads, or whatever layer the function makes."""
     if isinstance(attention, int):
@@ -87,6 +88,7 @@ class Embedding(nn.Module):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(
         self, words: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
     ) -> None:
@@ -113,6 +115,7 @@ class FeedForward(nn.Module):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
         """Make two linear maps with a bend ("gelu" or "relu") and dropout between them."""
         super().__init__()
@@ -131,6 +134,7 @@ class FeedForward(nn.Module):
         check_like_weights("x", x, self.widen.weight)
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(x))))
 
+    @checked
     def cost(self, b: int, n: int) -> Cost:
         """Count one call on paper: a batch of b, n words. Taught in: counting_cost."""
         parts = {name: count_linear(getattr(self, name), b * n) for name in ("widen", "narrow")}
@@ -149,6 +153,7 @@ class Residual(nn.Module):
     Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
+    @checked
     def __init__(self, d_model: int, norm: Callable[[int], nn.Module], norm_first: bool, dropout: float) -> None:
         """Make the norm: before the part (``norm_first``), or after the sum."""
         super().__init__()
@@ -172,6 +177,7 @@ class Stack(nn.ModuleList):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         """Take the layers, first one first."""
         super().__init__(layers)
@@ -186,6 +192,7 @@ class Stack(nn.ModuleList):
             x = layer(x, *memory, cache=own, **how)
         return x
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ModelCache:
         """Make an empty cache for every layer, as :class:`mha.KeyValueCache` says."""
         layers: Iterable[Any] = self

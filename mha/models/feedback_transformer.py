@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.cache import ModelCache
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.models.blocks import FeedForward, Make, Residual
@@ -36,6 +37,7 @@ class FeedbackLayer(nn.Module):
     Taught in: feed_back.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -79,6 +81,7 @@ class FeedbackStack(nn.Module):
     Taught in: feed_back.
     """
 
+    @checked
     def __init__(self, layers: Iterable[FeedbackLayer], *, share: bool = False) -> None:
         """Take the layers, first one first; ``share`` lets all of them use the keys and values of the first."""
         super().__init__()
@@ -115,6 +118,7 @@ class FeedbackStack(nn.Module):
         cache.length += 1
         return states[-1]
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> FeedbackCache:
         """Make empty memories, one for each layer, or one for all that share."""
         first = self.layers[0].attention.new_cache(capacity, filling)

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_number, check_whole
+from mha.checks import check_whole, checked
 
 Choose = Callable[[Tensor], Tensor]
 
 
+@checked
 def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     """Choose the word with the highest score.
 
@@ -24,6 +25,7 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     return logits.argmax(-1)
 
 
+@checked
 def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int | None = None) -> Choose:
     """Make a function that draws the next word at random, likely words more often.
 
@@ -34,9 +36,6 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
         number of words.
     Taught in: in_the_transformer.
     """
-    check_number(False, temperature=temperature)
-    if top_k is not None:
-        check_whole(None, top_k=top_k)
     if not temperature > 0:
         raise ValueError(
             f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
@@ -53,6 +52,7 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
     return choose
 
 
+@checked
 def unroll(
     next_logits: Callable[[Tensor], Tensor],
     words: Int[Tensor, "b n"],
@@ -70,8 +70,6 @@ def unroll(
     Taught in: in_the_transformer.
     """
     check_whole(length=length)
-    if stop is not None:
-        check_whole(None, stop=stop)
     done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
     for _ in range(length):
         logits = next_logits(words)

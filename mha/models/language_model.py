@@ -8,6 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, check_words
@@ -26,6 +27,7 @@ class LanguageModel(nn.Module):
     Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
+    @checked
     def __init__(
         self,
         words: int,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.merged import MergedAttention, MergedCache
 from mha.models.blocks import FeedForward, Make, Residual
 
@@ -28,6 +29,7 @@ class MergedDecoderLayer(nn.Module):
     Taught in: merge_and_deepen.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -61,11 +63,13 @@ class MergedDecoderLayer(nn.Module):
         x = self.around_attention(x, lambda x: self.attention(x, memory, mask=memory_mask, own_mask=mask, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> MergedCache:
         """Make an empty cache for this layer."""
         return self.attention.new_cache(capacity, filling)
 
 
+@checked
 @torch.no_grad()
 def depth_scaled_init(
     layers: Iterable[nn.Module],

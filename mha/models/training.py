@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from mha.checks import check_whole
+from mha.checks import check_whole, checked
 
 
 class Muon(torch.optim.Optimizer):
@@ -23,6 +23,7 @@ class Muon(torch.optim.Optimizer):
     Taught in: reading_heads.
     """
 
+    @checked
     def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
         """Take matrices, and the settings of torch's Muon."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
@@ -66,6 +67,7 @@ class MuonAndAdamW:
     Taught in: reading_heads.
     """
 
+    @checked
     def __init__(
         self, model: nn.Module, inside: nn.Module, steps: int, *, lr: float = 0.02, rest: float = 6e-3
     ) -> None:
@@ -95,6 +97,7 @@ def _share(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / 20, max(2 - 2 * step / steps, 0.0))
 
 
+@checked
 def train(
     model: nn.Module,
     loss: Callable[[nn.Module, int], Tensor],
@@ -136,6 +139,7 @@ def train(
     return losses
 
 
+@checked
 def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
 
@@ -150,6 +154,7 @@ def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     ]
 
 
+@checked
 @torch.no_grad()
 def round_weights(model: nn.Module, decimals: int) -> None:
     """Round all weights, in place. After each step of a training it keeps two processors on one path.

@@ -12,6 +12,7 @@ from typing import cast
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.layers.base import Heads
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache
 from mha.models.blocks import FeedForward, Make, Residual, check_cacheable, check_crossing, given, make_attention
@@ -26,6 +27,7 @@ class EncoderLayer(nn.Module):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -55,6 +57,7 @@ class EncoderLayer(nn.Module):
         x = self.around_attention(x, lambda x: self.attention(x, mask=mask, is_causal=is_causal, **given(cache)))
         return self.around_feed_forward(x, self.feed_forward)
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
@@ -74,6 +77,7 @@ class DecoderLayer(nn.Module):
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -112,6 +116,7 @@ class DecoderLayer(nn.Module):
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))
         return self.around_feed_forward(x, self.feed_forward)
 
+    @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)

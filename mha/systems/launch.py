@@ -19,9 +19,11 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from mha.checks import checked
 from mha.layers.base import Heads
 
 
+@checked
 def join(seconds: float | int = 60.0) -> torch.device:
     """Meet the other processes that ``torchrun`` or :func:`launch` started, and say which device is ours.
 
@@ -75,6 +77,7 @@ def check_same(layer: Heads, group: dist.ProcessGroup) -> None:
 GRACE = 2.0  # seconds to learn why the others stopped, once one has
 
 
+@checked
 def launch(work: Callable, processes: int, *inputs: object, seconds: float | int = 120.0) -> list:
     """Run ``work(*inputs)`` in several processes on this computer, and return what each returned.
 

@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 
-from mha.checks import check_whole
+from mha.checks import check_whole, checked
 from mha.layers.cost import Cost, Part
 
 
@@ -47,6 +47,7 @@ class Machine:
         return overhead + sum(max(part.flops / self.flops, part.moved / self.bandwidth) for part in parts)
 
 
+@checked
 def measure_machine(
     dtype: torch.dtype = torch.float32, device: str = "cpu", *, n: int | None = None, megabytes: int | None = None
 ) -> Machine:
@@ -71,6 +72,7 @@ def measure_machine(
     return Machine(multiply, moved / measure_seconds([partial(matmul, m, x) for m in matrices]))
 
 
+@checked
 def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
     """Time one call: the median over ``rounds`` turns through all ``runs``, divided by their number.
 

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mha.checks import checked
 from mha.layers.base import Heads
 from mha.systems.launch import check_group, check_same
 
@@ -40,6 +41,7 @@ def count_all_reduces() -> Iterator[list[int]]:
         yield sizes
 
 
+@checked
 def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
     """Count the bytes that each process sends for one all-reduce in a ring: 2 · (p − 1) / p of its tensor.
 
@@ -53,6 +55,7 @@ def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
     return 2 * (processes - 1) / processes * numbers * size
 
 
+@checked
 def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     """Give each process of the group its share of the heads, and return the layer that holds them.
 
@@ -102,6 +105,7 @@ def _prepare(mesh: DeviceMesh, args: tuple, how: dict) -> tuple[tuple, dict]:
     return tuple(map(mark, names, args)), {name: mark(name, x) for name, x in how.items()}
 
 
+@checked
 @torch.no_grad()
 def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
     """Load the state dict of the whole layer: each process keeps its part. Taught in: across_machines."""
@@ -115,6 +119,7 @@ def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
     layer.load_state_dict(cut)
 
 
+@checked
 def whole(layer: nn.Module) -> dict[str, Tensor]:
     """Gather the state dict of the whole layer; every process must call it. Taught in: across_machines."""
     return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in layer.state_dict().items()}

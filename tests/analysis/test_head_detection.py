@@ -83,7 +83,7 @@ def test_queries_that_look_at_nothing_do_not_count_and_heads_are_counted_apart()
 
 
 def test_targets_that_do_not_fit_are_refused(reader):
-    with pytest.raises(ValueError, match=r"torch.float64 \(7, 7\), but must be boolean"):
+    with pytest.raises(TypeError, match=r"targets has dtype torch\.float64, but must be torch\.bool"):
         head_detection.score_heads(looking(0), torch.eye(N))
     with pytest.raises(ValueError, match=r"torch.bool \(3, 3\), but must be boolean, of shape \(7, 7\) or \(1, 7, 7\)"):
         head_detection.score_heads(looking(0), patterns.offset(3, 0))

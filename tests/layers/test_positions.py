@@ -258,7 +258,7 @@ def test_positions_that_are_none_are_refused(reader):
             mha.RotaryPositions(base)
         with pytest.raises(ValueError, match=rf"base = {base}: it must be {told}"):
             sinusoidal_positions(3, 4, base=base)
-    with pytest.raises(TypeError, match=r"positions = Identity\(\): give mha.RotaryPositions"):
+    with pytest.raises(TypeError, match=r"positions = Identity\(\): it must be RelativePositions"):
         mha.MultiHeadAttention(8, 2, positions=torch.nn.Identity())
 
 

@@ -143,13 +143,16 @@ def test_shared_keys_sparse_weights_gates_and_a_cache_combine():
 # ---- bad input
 
 
-@pytest.mark.parametrize("alpha", [0.9, 2.1, [1.5, 3], float("nan")])
+@pytest.mark.parametrize("alpha", [0.9, 2.1, [1.5, 3], [1.5, float("nan")]])
 def test_an_alpha_that_is_none_is_refused(reader, alpha):
     for learned in (True, False):
         with pytest.raises(ValueError, match=r"alpha = .*between 1 \(softmax\) and 2 \(sparsemax\)"):
             mha.SparseAttention(4, 2, alpha=alpha, learned=learned)
     with pytest.raises(ValueError, match=r"alpha = .*between 1 \(softmax\) and 2 \(sparsemax\)"):
         entmax(torch.randn(1, 2, 3, 3), alpha)
+    for wrong in ("1.5", None, [1.5, "2"]):
+        with pytest.raises(TypeError, match=r"alpha = .*it must be a number"):
+            mha.SparseAttention(4, 2, alpha=wrong)
 
 
 def test_alphas_for_another_number_of_heads_are_refused(reader):
