@@ -213,3 +213,9 @@ def test_padding_mask_of_empty_sequences_only_needs_a_length(reader):
     with pytest.raises(ValueError, match="n = 0: it must be at least 1"):
         mha.padding_mask([0, 0])
     assert not mha.padding_mask([0, 0], 3).any()
+
+
+def test_a_length_of_nothing_is_not_the_longest_one(reader):
+    for lengths in ([0, 0], [1, 2]):
+        with pytest.raises(ValueError, match="n = 0: it must be at least 1"):
+            mha.padding_mask(lengths, n=0)

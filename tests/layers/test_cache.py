@@ -215,6 +215,8 @@ def test_another_memory_is_refused(reader):
     layer(x, memory, cache=cache)
     with pytest.raises(ValueError, match=r"\(2, 5, 6\).*\(2, 4, 6\).*new cache for each memory"):
         layer(x, memory[:, :4], cache=cache)
+    with pytest.raises(ValueError, match="another one of shape"):
+        layer(x, memory.clone(), cache=cache)
 
 
 # ---- texts of different lengths in one batch

@@ -281,3 +281,12 @@ def test_chunks_can_be_called_as_a_function():
 def test_it_can_be_mapped_over_a_batch_without_gradients():
     layer, x = noisy(), torch.randn(B, N, D_MODEL)
     assert error(torch.vmap(lambda one: layer(one[None], is_causal=True)[0])(x), layer(x, is_causal=True)) < LIMIT
+
+
+@torch.no_grad()
+def test_dropout_and_a_watcher_of_the_weights_alone_take_effect_without_gradients():
+    layer, x = noisy(dropout=0.5), torch.randn(B, N, D_MODEL)
+    assert not torch.equal(layer.train()(x), layer(x))
+    with mha.watch(layer.eval(), "weights") as seen:
+        layer(x)
+    assert seen.weights.shape == (B, HEADS, N, N)

@@ -235,3 +235,8 @@ def test_both_ceilings_of_this_computer_can_be_measured():
 def test_lengths_that_no_call_can_have_are_refused(lengths):
     with pytest.raises(ValueError, match="at least 1, and 0 to"):
         mha.MultiHeadAttention(4, 2).cost(*lengths[:3], fresh=lengths[3] if len(lengths) > 3 else None)
+
+
+def test_a_bias_of_positions_writes_all_weights_down():
+    sloped = mha.MultiHeadAttention(8, 2, positions=mha.LinearBias())
+    assert sloped.cost(2, 5) == sloped.cost(2, 5, stored=True) != mha.MultiHeadAttention(8, 2).cost(2, 5)

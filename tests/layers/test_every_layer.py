@@ -16,6 +16,7 @@ import mha
 from mha import reference
 from mha.analysis import leaks
 from mha.functional import masks
+from mha.layers import MemoryCache
 
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -522,3 +523,63 @@ def test_positions_within_one_sequence_refuse_another_one(reader):
     layer, x = mha.MultiHeadAttention(6, 1, positions=mha.RotaryPositions()), torch.randn(1, 3, 6)
     with pytest.raises(ValueError, match=r"RotaryPositions.*cross-attention"):
         layer(x, torch.randn(1, 4, 6))
+
+
+# ---- small faults that nothing else would see
+
+
+@every(alone=True)
+def test_a_query_that_is_its_own_key_may_be_causal(entry):
+    layer, x = entry.build().eval(), entry.words()
+    assert torch.equal(layer(x, x, is_causal=True), layer(x, is_causal=True))
+    with pytest.raises(ValueError, match="is_causal with a separate key"):
+        layer(x, x.clone(), is_causal=True)
+
+
+@every()
+def test_weights_of_another_type_are_loaded_into_the_layers_own(entry):
+    torch.manual_seed(1)
+    layer, other = entry.build().eval().float(), entry.build().eval().double()
+    layer.load_state_dict(other.state_dict())
+    assert {x.dtype for x in layer.state_dict().values()} == {torch.float32}
+    x = entry.words(dtype=torch.float64)
+    wide = (x,) if entry.alone else (x, *entry.memory(other))
+    found, right = layer(*(t.float() for t in wide)), other(*wide)
+    assert found.dtype == torch.float32
+    assert error(found.double(), right) < 1e-4
+
+
+@every()
+def test_dropout_and_a_mask_go_together(entry):
+    layer = entry.build().train()
+    if not hasattr(layer, "dropout"):
+        pytest.skip("it has no dropout")
+    layer.dropout = 0.3
+    x = entry.words()
+    memory = (x, x) if entry.alone else entry.memory(layer)
+    keys = memory[0].shape[1]
+    mask = torch.ones(x.shape[1], keys).bool()
+    mask[:, -1] = False
+
+    def read(memory, seed):
+        torch.manual_seed(seed)
+        given = (memory[0],) if entry.alone else (x, *memory)
+        return layer(*given, mask=mask)[:, :-1]
+
+    changed = [torch.cat([t[:, :-1], t[:, -1:] + 1], 1) for t in memory]
+    assert torch.equal(read(memory, 0), read(changed, 0))
+    assert not torch.equal(read(memory, 0), read(memory, 1))
+
+
+@every(crosses=True)
+def test_a_cache_refuses_gradients_of_values_alone(entry):
+    layer = entry.build()
+    if isinstance(layer, (mha.SelfAttention, mha.FeedbackAttention, mha.ComposableAttention)):
+        pytest.skip("it takes no cache, or one that gradients pass, or another one")
+    layer.requires_grad_(False)
+    layer.W_v.weight.requires_grad_()
+    with pytest.raises(ValueError, match="stores no gradients"):
+        layer(entry.words(), *entry.memory(layer), cache=layer.new_cache() if entry.keeps else MemoryCache())
+    if entry.caches and entry.alone:
+        with pytest.raises(ValueError, match="stores no gradients"):
+            layer(entry.words(), cache=layer.new_cache(), is_causal=True)

@@ -294,3 +294,9 @@ def test_what_cannot_be_aligned_is_refused(reader):
         align_heads(mha.GroupedAttention(18, 6, 3), torch.randn(2, 5, 18), 1)
     with pytest.raises(ValueError, match=r"widths \(4, 15\)"):
         align_heads(plain(kdim=4), text, 2)
+
+
+def test_a_layer_made_from_a_plain_one_is_in_its_mode():
+    for training in (True, False):
+        plain = mha.MultiHeadAttention(8, 4).train(training)
+        assert mha.GroupedAttention.from_plain(plain, 2).training is training

@@ -293,3 +293,9 @@ def test_a_start_without_layers_or_size_is_refused(reader, layers, alpha):
         ValueError, match=rf"{layers} layers, alpha = {alpha}: .*at least 1 layer, and a positive alpha"
     ):
         depth_scaled_init([EncoderLayer(4, 1)] * layers, alpha)
+
+
+def test_what_the_average_keeps_does_not_grow_with_the_words():
+    merged, plain = mha.MergedAttention(8, 2), mha.MergedAttention(8, 2, average=False)
+    kept = {merged.cost(3, i, 7).cache - plain.cost(3, i, 7).cache for i in (1, 2, 9)}
+    assert kept == {3 * 8 * merged.W_v.weight.element_size()}

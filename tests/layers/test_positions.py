@@ -266,3 +266,14 @@ def test_slopes_belong_to_each_head(reader):
     layer = mha.MultiHeadAttention(8, 2, positions=mha.LinearBias(torch.tensor([0.5])))
     with pytest.raises(ValueError, match="1 slopes were given for 2 heads"):
         layer(torch.randn(1, 3, 8))
+
+
+def test_angles_are_exact_far_out():
+    x, start = torch.randn(1, 1, 1, 4), 1_000_000
+    found = mha.RotaryPositions().turn(x, start)
+    for c in range(2):
+        angle = start / 10000.0 ** (2 * c / 4)
+        cos, sin = math.cos(angle), math.sin(angle)
+        a, b = x[0, 0, 0, c], x[0, 0, 0, c + 2]
+        assert abs(found[0, 0, 0, c] - (a * cos - b * sin)) < 1e-9
+        assert abs(found[0, 0, 0, c + 2] - (b * cos + a * sin)) < 1e-9
