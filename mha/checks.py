@@ -64,6 +64,15 @@ def check_is_tensor(name: str, x: Any) -> None:
         raise TypeError(f"{name} is {type(x).__name__}, but must be a tensor: use torch.as_tensor({name})")
 
 
+def check_finite(**tensors: Any) -> None:
+    """Refuse tensors with NaN or infinity in them, and those on the meta device, which hold no numbers."""
+    for name, x in tensors.items():
+        if x.is_meta:
+            raise ValueError(f"{name} is on the meta device: it has a shape {tuple(x.shape)}, but no numbers")
+        if not bool(x.isfinite().all()):
+            raise ValueError(f"{name} of shape {tuple(x.shape)} holds NaN or infinity: find out where they come from")
+
+
 def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
     """Refuse numbers of another type or device than the weights; autocast may mix types."""
     if x.device != weight.device:

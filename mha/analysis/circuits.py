@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_finite, checked
 from mha.layers.base import Heads
 
 
@@ -50,6 +50,9 @@ def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
     Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
     Taught in: reading_heads.
     """
+    if circuits.shape[1] != circuits.shape[2]:
+        raise ValueError(f"circuits have shape {tuple(circuits.shape)}: each must be square, from words to words")
+    check_finite(circuits=circuits)
     values = torch.linalg.eigvals(circuits)
     return values.sum(-1).real / values.abs().sum(-1).clamp_min(torch.finfo(circuits.dtype).tiny)
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 from mha.layers.base import attention_layers
 from mha.layers.hooks import edit
 
@@ -38,6 +38,7 @@ class HardConcrete(nn.Module):
     def __init__(self, heads: int, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1):
         """Make the gates, almost always open at first."""
         super().__init__()
+        check_whole(heads=heads)
         if not (low < 0 and high > 1 and beta > 0):
             raise ValueError(f"low = {low}, high = {high}, beta = {beta}: they must be below 0, above 1, above 0")
         self.log_a = nn.Parameter(torch.full((heads,), float(log_a)))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 
 
 @checked
@@ -24,12 +24,14 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
     Taught in: reading_heads.
     """
     keys = n if keys is None else keys
+    check_whole(n=n, keys=keys)
     return torch.arange(n)[:, None] + (keys - n) + steps == torch.arange(keys)
 
 
 @checked
 def first(n: int) -> Bool[Tensor, "i j"]:
     """Look at the first word, from everywhere but itself. Taught in: reading_heads."""
+    check_whole(n=n)
     targets = torch.zeros(n, n, dtype=torch.bool)
     targets[1:, 0] = True
     return targets
@@ -60,6 +62,7 @@ def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "
     Source: Clark et al. 2019, section 3.2.
     Taught in: reading_heads.
     """
+    check_whole(None, **{f"marks[{n}]": mark for n, mark in enumerate(marks)})
     is_mark = torch.isin(words, torch.tensor(list(marks)))
     return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
 

@@ -111,8 +111,8 @@ def attention_weights(
     Source: Vaswani et al. 2017, section 3.2.1.
     Taught in: why_scale, masking.
     """
+    _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa)
     _check(q, k, k, enable_gqa)
-    _check_settings(is_causal, scale)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = edited("edit_scores", edit_scores, _by_heads(q * scale, k.mT))
     mask = _visible(q, k, mask, is_causal)
@@ -162,8 +162,8 @@ def attend(
     Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     Taught in: why_scale, masking, split_and_merge.
     """
+    _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     _check(q, k, v, enable_gqa)
-    _check_settings(is_causal, scale)
     dropout = share(dropout)
     if explicit or Edits(edit_scores, normalize, edit_weights):
         weights = attention_weights(
@@ -208,8 +208,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **how: A
     return read.reshape(*q.shape[:-1], v.shape[-1])
 
 
-def _check_settings(is_causal: bool, scale: float | None) -> None:
-    check_flag(is_causal=is_causal)
+def _check_settings(scale: float | None, **flags: bool) -> None:
+    check_flag(**flags)
     if scale is not None:
         check_number(scale=scale)
 

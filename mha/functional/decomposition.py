@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import check_whole, checked
+from mha.checks import check_finite, check_whole, checked
 
 CLOSE = 1e-12  # a fit this close, relative to the matrices, is exact: rounding is all that is left
 
@@ -43,6 +43,7 @@ def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
     Taught in: collaborate.
     """
+    check_finite(matrices=matrices)
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
     if not 1 <= rank <= sizes.numel():
         raise ValueError(f"rank = {rank}: these matrices have 1 to {sizes.numel()} singular pairs together")

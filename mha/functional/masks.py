@@ -25,7 +25,7 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
     Taught in: masking.
     """
     j = i if j is None else j
-    check_whole(queries=i, keys=j)
+    check_whole(i=i, j=j)
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
@@ -51,7 +51,10 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
     Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
     Taught in: masking.
     """
-    lengths = torch.as_tensor(lengths)
+    if not isinstance(lengths, Tensor):
+        for length in lengths if isinstance(lengths, list | tuple) else [lengths]:
+            check_whole(None, lengths=length)
+        lengths = torch.as_tensor(lengths)
     if lengths.ndim != 1 or len(lengths) == 0 or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be whole numbers of shape (batch,), got {lengths.dtype} {_shape(lengths)}")
     n = int(lengths.max()) if n is None else n
@@ -87,6 +90,8 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
         mask that is boolean already.
     """
     check_is_tensor("mask", mask)
+    if mask.is_complex() or mask.is_meta:
+        raise TypeError(f"mask is {mask.dtype} on {mask.device}, but must be real numbers to add to scores")
     if mask.dtype == torch.bool:
         raise TypeError("this mask is boolean already: use it as it is, or from_hidden(mask) where True means hide")
     see = mask == 0
@@ -116,6 +121,8 @@ def from_seq_first(mask: Bool[Tensor, "i j b"]) -> Bool[Tensor, "b 1 i j"]:
 def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*s"]:
     """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not."""
     check_boolean(mask, "True = 'may look'")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype = {dtype!r}: it must be that of the scores, such as torch.float32")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
 
 

@@ -4,19 +4,25 @@ Taught in: cache_and_sharing.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_finite, check_whole, checked
 
 
 @checked
-def best_turn(heads: Tensor, layout: str | None, target: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def best_turn(
+    heads: Float[Tensor, "h n d"], layout: str | None, target: Float[Tensor, "t n d"] | None = None
+) -> tuple[Tensor, Tensor]:
     """Turn each head (h, n, d) towards each target (t, n, d): turns (h, t, d, d) and the cosines they reach (h, t).
 
     Without a rotary layout any orthogonal matrix is allowed: with the singular values of headᵀ target = U S Vᵀ it is
     U Vᵀ, and the inner product becomes the sum of S. With a layout each pair of channels is one complex number, and the
     best angle is that of the sum of conj(head) · target; a reflection is not among them.
     """
+    check_finite(heads=heads)
+    if layout not in (None, "half", "interleaved"):
+        raise ValueError(f"layout = {layout!r}: it is None, 'half' or 'interleaved'")
     target = heads if target is None else target
     norms = heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1)
     products = torch.einsum("hnd,tne->htde", heads, target)
@@ -41,7 +47,7 @@ def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
 
 
 @checked
-def turn_group(heads: Tensor, layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
+def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
     """Find turns (g, d, d) that bring the heads of a group (g, n, d) together: first to head 0, then to their mean.
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
@@ -62,15 +68,18 @@ def turn_group(heads: Tensor, layout: str | None, limit: float = 1e-5, rounds: i
 
 
 @checked
-def pairwise(heads: Tensor) -> Tensor:
+def pairwise(heads: Float[Tensor, "h n d"]) -> Tensor:
     """Give the cosine of every two heads (h, n, d), each taken as one long vector: (h, h)."""
     long = torch.nn.functional.normalize(heads.flatten(1), dim=1)
     return long @ long.T
 
 
 @checked
-def likeness(heads: Tensor, groups: list[list[int]]) -> float:
+def likeness(heads: Float[Tensor, "h n d"], groups: list[list[int]]) -> float:
     """Give the mean cosine of two heads of the same group; 1 where every head is alone."""
+    heads_of = [head for group in groups for head in group] if all(isinstance(g, list) for g in groups) else None
+    if not groups or heads_of is None or not all(0 <= head < len(heads) for head in heads_of):
+        raise ValueError(f"groups = {groups}: give lists of heads, each from 0 to {len(heads) - 1}")
     size = len(groups[0])
     if size == 1:
         return 1.0
@@ -78,11 +87,15 @@ def likeness(heads: Tensor, groups: list[list[int]]) -> float:
 
 
 @checked
-def group_heads(alike: Tensor, size: int, *, starts: int = 20, seed: int = 0) -> list[list[int]]:
+def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, seed: int = 0) -> list[list[int]]:
     """Put heads into groups of ``size`` so that the likeness (h, h) within groups is as large as can be found.
 
     From the given order and from random ones, two heads change groups as long as a swap helps.
     """
+    check_whole(size=size, starts=starts)
+    check_whole(0, seed=seed)
+    if alike.shape[0] != alike.shape[1] or len(alike) % size:
+        raise ValueError(f"alike has shape {tuple(alike.shape)}, size = {size}: give (h, h), where size divides h")
     alike, random = alike.double().cpu(), torch.Generator().manual_seed(seed)
     h = len(alike)
     orders = [torch.arange(h), *(torch.randperm(h, generator=random) for _ in range(starts - 1))]

@@ -139,7 +139,7 @@ def check_groups(heads: int, kv_heads: int) -> int:
     """Return the number of key heads; refuse groups of unequal size."""
     if kv_heads < 1 or heads % kv_heads:
         fits = [h for h in range(1, heads + 1) if heads % h == 0]
-        raise ValueError(f"{kv_heads} key heads cannot be shared evenly by {heads} query heads: take one of {fits}")
+        raise ValueError(f"kv_heads = {kv_heads} cannot be shared evenly by {heads} query heads: take one of {fits}")
     return kv_heads
 
 
@@ -227,6 +227,8 @@ class Heads(Tapped):
         check_inputs(self, query, key, value)
         check_positions(self.positions, query, key)
         if cache is not None:
+            if not hasattr(cache, "recall"):
+                raise TypeError(f"cache = {cache!r}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory")
             cache.check(self, query, key, value, mask)
         start = 0 if cache is None else cache.length
         q = self.into_heads(self.W_q(query), self.heads, start)

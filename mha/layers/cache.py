@@ -115,7 +115,12 @@ class KeyValueCache(OneLayer):
         """Reserve room for ``capacity`` positions, of which each text's first ``filling`` are none of its words."""
         check_whole(capacity=capacity)
         self.capacity, self.length = capacity, 0
-        self._words = None if filling is None else padding_mask(filling, capacity).logical_not()
+        self._words = None
+        if filling is not None:
+            try:
+                self._words = padding_mask(filling, capacity).logical_not()
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"filling = {filling}: {error}") from None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 

@@ -118,5 +118,5 @@ def _lengths(b: int, i: int, j: int | None, fresh: int | None) -> tuple[int, int
     j = i if j is None else j
     fresh = j if fresh is None else fresh
     if min(b, i, j) < 1 or not 0 <= fresh <= j:
-        raise ValueError(f"batch {b}, queries {i}, keys {j}, new keys {fresh}: at least 1, and 0 to {j} new keys")
+        raise ValueError(f"b = {b}, i = {i}, j = {j}, fresh = {fresh}: at least 1, and 0 to {max(j, 0)} fresh keys")
     return j, fresh

@@ -59,7 +59,7 @@ def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
     """Refuse a call without a memory, and a cache that keeps something else."""
     if key is None:
         raise ValueError(
-            "a feedback layer never looks at the present word, only at the memory of earlier steps: call "
+            "key = None: a feedback layer never looks at the present word, only at the memory of earlier steps: call "
             "layer(x, memory); at the first step there is none, and nothing to call"
         )
     if is_causal:

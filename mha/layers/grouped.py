@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_finite, check_like_weights, checked
 from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
 from mha.layers.base import Heads, check_groups
@@ -52,6 +52,8 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
+    check_like_weights("x", x, layer.W_k.weight)
+    check_finite(x=x)
     if x.shape[0] * x.shape[1] < layer.d_head:
         raise ValueError(
             f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
@@ -93,7 +95,7 @@ def _check(layer: Heads, kv_heads: int) -> None:
         raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
         fits = [h for h in range(1, layer.heads + 1) if layer.heads % h == 0]
-        raise ValueError(f"{layer.heads} heads cannot be merged into {kv_heads} equal groups: take one of {fits}")
+        raise ValueError(f"kv_heads = {kv_heads}: {layer.heads} heads make no such equal groups, take one of {fits}")
     widths = layer.W_k.in_features, layer.W_v.in_features
     if set(widths) != {layer.d_model}:
         raise ValueError(

@@ -61,7 +61,7 @@ def check_width(d_model: int, vdim: int) -> None:
 def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: MemoryCache | None) -> None:
     """Refuse a call that has nothing to read, or a cache without a running sum."""
     if key is None:
-        raise ValueError("a merged layer reads a memory and averages its own words: call layer(x, memory)")
+        raise ValueError("key = None: a merged layer reads a memory and averages its own words: call layer(x, memory)")
     if cache is not None and not isinstance(cache, MergedCache):
         raise ValueError(f"{type(cache).__name__} keeps no running sum of the own words: use layer.new_cache()")
     if own_mask is not None:

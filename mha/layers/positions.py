@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole, checked
+from mha.checks import check_like_weights, check_tensor, check_whole, checked
 
 
 @checked
@@ -20,7 +20,7 @@ def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     Raises: ValueError where n is below 1.
     Taught in: why_attention.
     """
-    _check(n, 1)
+    check_whole(n=n)
     return torch.eye(n)
 
 
@@ -37,7 +37,7 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
 
 
 def _waves(n: int, d_model: int, base: float) -> Tensor:
-    _check(n, d_model)
+    check_whole(n=n, d_model=d_model)
     check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
@@ -77,7 +77,7 @@ class LearnedPositions(nn.Module):
     def __init__(self, longest: int, d_model: int) -> None:
         """Make a table for positions 0 to ``longest - 1``."""
         super().__init__()
-        _check(longest, d_model)
+        check_whole(longest=longest, d_model=d_model)
         self.table = nn.Parameter(0.02 * torch.randn(longest, d_model))
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
@@ -85,11 +85,14 @@ class LearnedPositions(nn.Module):
         check_tensor(3, x=x)
         check_whole(None, start=start)
         end = start + x.shape[1]
+        check_like_weights("x", x, self.table)
         if x.shape[-1] != self.table.shape[1]:
             raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
         if start < 0 or end > len(self.table):
             wrong = start if start < 0 else end - 1
-            raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
+            raise ValueError(
+                f"start = {start}: position {wrong} has no vector, only 0 to {len(self.table) - 1} were learned"
+            )
         return x + self.table[start:end]
 
 
@@ -97,11 +100,6 @@ def check_base(base: float) -> None:
     """Refuse what no power can be taken of."""
     if base <= 0:
         raise ValueError(f"base = {base}: it must be positive")
-
-
-def _check(n: int, d_model: int) -> None:
-    if n < 1 or d_model < 1:
-        raise ValueError(f"n = {n}, d_model = {d_model}: each must be at least 1")
 
 
 LAYOUTS = ("half", "interleaved")

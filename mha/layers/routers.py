@@ -23,7 +23,7 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     check_tensor(3, scores=scores)
     check_whole(None, count=count)
     if not 0 < count <= scores.shape[1]:
-        raise ValueError(f"cannot choose {count} of {scores.shape[1]} heads: give 1 to {scores.shape[1]}")
+        raise ValueError(f"count = {count}: there are {scores.shape[1]} heads, choose 1 to {scores.shape[1]}")
     best = scores.topk(count, dim=1).indices
     return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
 
@@ -52,6 +52,13 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
     return (probabilities.mean((0, 2)) * served.mean((0, 2))).sum()
 
 
+def check_split(shared: int, routed: int, chosen: int) -> None:
+    """Refuse numbers of heads of which none works, or some never could."""
+    check_whole(0, shared=shared, routed=routed, chosen=chosen)
+    if not bool(routed) <= chosen <= routed or shared + chosen == 0:
+        raise ValueError(f"shared = {shared}, routed = {routed}, chosen = {chosen}: choose 1 to {routed} routed heads")
+
+
 class HeadRouter(nn.Module):
     """Route in two stages: how much the shared and the routed heads count together, then each head of both groups.
 
@@ -73,6 +80,8 @@ class HeadRouter(nn.Module):
     def __init__(self, d_model: int, shared: int, routed: int, chosen: int, *, released: bool = True) -> None:
         """Make the weights; a group without heads has none, and then there is no first stage either."""
         super().__init__()
+        check_whole(d_model=d_model)
+        check_split(shared, routed, chosen)
         self.chosen, self.released = chosen, released
         self.W_s = nn.Linear(d_model, shared, bias=False) if shared else None
         self.W_r = nn.Linear(d_model, routed, bias=False) if routed else None
@@ -123,6 +132,7 @@ class NormRouter(nn.Module):
     def __init__(self, shared: int, routed: int, chosen: int) -> None:
         """Remember the numbers of heads."""
         super().__init__()
+        check_split(shared, routed, chosen)
         self.shared, self.routed, self.chosen = shared, routed, chosen
         self.at_probabilities, self.at_gates = Tap(), Tap()
 

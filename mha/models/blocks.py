@@ -26,6 +26,7 @@ Make = Callable[[], nn.Module]
 def make_attention(d_model: int, attention: int | Make, dropout: float) -> nn.Module:
     """Make plain attention from a number of heads, or whatever layer the function makes."""
     if isinstance(attention, int):
+        check_whole(attention=attention)
         return MultiHeadAttention(d_model, attention, dropout=dropout)
     return attention()
 
@@ -161,7 +162,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"], part: Callable[[Tensor], Tensor]) -> Float[Tensor, "b n m"]:
         """Return x + part(norm(x)), or norm(x + part(x))."""
-        check_is_tensor("x", x)
+        check_tensor(3, x=x)
         for weight in self.norm.parameters():
             check_like_weights("x", x, weight)
         if self.norm_first:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, check_source
@@ -47,6 +47,7 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         """Make the model; keywords from ``cross_attention`` on are those of :class:`DecoderLayer`."""
         super().__init__()
+        check_whole(source_words=source_words, target_words=target_words, layers=layers)
 
         def encoder_layer() -> EncoderLayer:
             return EncoderLayer(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, check_words
@@ -43,6 +43,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         """Make the model; keywords from ``feed_forward`` on are those of :class:`EncoderLayer`."""
         super().__init__()
+        check_whole(layers=layers)
         self.embedding = Embedding(words, d_model, positions)
         self.decoder: Stack | FeedbackStack = Stack(
             EncoderLayer(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from mha.checks import check_whole, checked
+from mha.checks import check_number, check_whole, checked
 
 
 class Muon(torch.optim.Optimizer):
@@ -148,6 +148,8 @@ def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     """
     check_whole(window=window)
     values = list(losses)
+    for value in values:
+        check_number(False, losses=value)
     return [
         sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])
         for i in range(len(values))
@@ -164,5 +166,6 @@ def round_weights(model: nn.Module, decimals: int) -> None:
 
     Taught in: why_scale.
     """
+    check_whole(0, decimals=decimals)
     for weight in model.parameters():
         weight.copy_(weight.round(decimals=decimals))

@@ -79,8 +79,8 @@ def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
     Taught in: counting_cost.
     """
     check_whole(rounds=rounds)
-    if not runs:
-        raise ValueError("runs is empty: give at least one function")
+    if not runs or not all(map(callable, runs)):
+        raise ValueError(f"runs = {runs}: give at least one function, and nothing else")
     times = []
     for _ in range(rounds + 1):  # the first round warms up
         _wait()

@@ -46,6 +46,8 @@ def shown(tokens: Sequence[str]) -> tuple[str, ...]:
     """Make words visible: outer spaces, line ends and what a page cannot print."""
     if isinstance(tokens, str):
         raise TypeError(f"tokens is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
+    if not hasattr(tokens, "__iter__"):
+        raise TypeError(f"tokens = {tokens!r}: give a list of words")
     odd = {"\n": "⏎", "\t": "⇥"}
 
     def one(word: str) -> str:
@@ -60,7 +62,7 @@ def shown(tokens: Sequence[str]) -> tuple[str, ...]:
 def read_layers(x, what: str) -> list[np.ndarray]:
     """Turn one tensor, or one for each layer, into arrays (b, h, i, j)."""
     many = isinstance(x, (list, tuple)) and len(x) and hasattr(x[0], "shape")
-    arrays = [_array(one) for one in (x if many else [x])]
+    arrays = [_array(one, what) for one in (x if many else [x])]
     for n, array in enumerate(arrays):
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(
@@ -94,13 +96,15 @@ def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Lay
     return Layer(name, rows, columns, **found)
 
 
-def _array(x) -> np.ndarray:
+def _array(x, what: str) -> np.ndarray:
     if hasattr(x, "detach"):
+        if x.device.type == "meta":
+            raise TypeError(f"{what} are on the meta device: they have a shape, but no numbers")
         x = x.detach().cpu()
         x = x if x.is_complex() else x.double()
     x = np.asarray(x)
     if x.dtype.kind not in "fiub":
-        raise TypeError(f"the numbers have dtype {x.dtype}, but must be real: of complex ones half would be lost")
+        raise TypeError(f"{what} have dtype {x.dtype}, but must be real numbers: of complex ones half would be lost")
     return x.astype(np.float64)
 
 
@@ -203,6 +207,8 @@ class HeadView:
         item: int | None = None,
     ) -> None:
         """Take the weights; ``name`` stands before the number of each layer."""
+        if not isinstance(name, str) or not isinstance(item, int | None):
+            raise TypeError(f"name = {name!r}, item = {item!r}: a text, and the number of one of the batch")
         layers = read_layers(weights, "weights")
         if (q is None) != (k is None):
             raise ValueError("q and k belong together: give both, or neither")

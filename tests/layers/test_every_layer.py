@@ -515,7 +515,7 @@ def test_one_head_refuses_widths_below_one(reader, sizes):
 
 def test_fewer_key_heads_must_be_shared_evenly(reader):
     for kv_heads in (0, 4, -1):
-        with pytest.raises(ValueError, match=rf"{kv_heads} key heads cannot be shared evenly by 6.*\[1, 2, 3, 6\]"):
+        with pytest.raises(ValueError, match=rf"kv_heads = {kv_heads} cannot be shared evenly by 6.*\[1, 2, 3, 6\]"):
             mha.GroupedAttention(12, 6, kv_heads)
 
 
