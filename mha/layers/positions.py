@@ -90,9 +90,7 @@ class LearnedPositions(nn.Module):
             raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
         if start < 0 or end > len(self.table):
             wrong = start if start < 0 else end - 1
-            raise ValueError(
-                f"start = {start}: position {wrong} has no vector, only 0 to {len(self.table) - 1} were learned"
-            )
+            raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
         return x + self.table[start:end]
 
 

@@ -187,11 +187,11 @@ def test_something_that_is_no_tensor_is_refused_as_a_mask(reader):
 @pytest.mark.parametrize("bad", [0, -1])
 def test_lengths_below_one_are_refused(reader, bad):
     for function, arguments, name in (
-        (mha.causal_mask, (bad,), "queries"),
-        (mha.causal_mask, (2, bad), "keys"),
+        (mha.causal_mask, (bad,), "i"),
+        (mha.causal_mask, (2, bad), "j"),
         (mha.sliding_window, (2, bad), "window"),
-        (mha.sliding_window, (bad, 2), "queries"),
-        (mha.padding_mask, ([0], bad), "n|keys"),
+        (mha.sliding_window, (bad, 2), "i"),
+        (mha.padding_mask, ([0], bad), "n"),
     ):
         with pytest.raises(ValueError, match=rf"({name}) = {bad}|between 0 and n = {bad}"):
             function(*arguments)
@@ -205,7 +205,7 @@ def test_padding_mask_refuses_lengths_outside_the_sequence(reader, bad):
 
 @pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [[1, 2]], 3, []], ids=str)
 def test_padding_mask_refuses_what_are_no_lengths(reader, bad):
-    with pytest.raises(ValueError, match=r"whole numbers of shape \(batch,\)"):
+    with pytest.raises((TypeError, ValueError), match=r"lengths (= .*it must be a whole number|must be whole numbers)"):
         mha.padding_mask(bad)
 
 

@@ -116,7 +116,7 @@ def test_fewer_key_heads_are_means_of_the_old_ones():
 
 @pytest.mark.parametrize("kv_heads", [0, 4, 12])
 def test_groups_of_unequal_size_are_refused(kv_heads):
-    with pytest.raises(ValueError, match=rf"{kv_heads} key heads.*6 query heads.*\[1, 2, 3, 6\]"):
+    with pytest.raises(ValueError, match=rf"kv_heads = {kv_heads} .*6 query heads.*\[1, 2, 3, 6\]"):
         mha.GroupedAttention(12, 6, kv_heads)
 
 

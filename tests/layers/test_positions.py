@@ -65,8 +65,12 @@ def test_learned_positions_add_a_row_of_their_table_and_learn_it():
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_lengths_below_one_are_refused(reader, n):
-    for build, widths in ((one_hot_positions, ()), (sinusoidal_positions, (4,)), (LearnedPositions, (4,))):
-        with pytest.raises(ValueError, match=f"n = {n}.*at least 1"):
+    for build, name, *widths in (
+        (one_hot_positions, "n"),
+        (sinusoidal_positions, "n", 4),
+        (LearnedPositions, "longest", 4),
+    ):
+        with pytest.raises(ValueError, match=f"{name} = {n}: it must be at least 1"):
             build(n, *widths)
 
 
