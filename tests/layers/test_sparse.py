@@ -1,8 +1,10 @@
 """Weights that are exactly zero: the formula, its slopes, its traps, and the layer."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
-from entmax import entmax_bisect
 from oracle import LIMIT, error
 from test_entmax import ALPHAS, row_by_hand
 from torch import nn
@@ -195,18 +197,25 @@ def test_a_second_derivative_is_refused_and_not_nan():
             torch.autograd.grad(slope.sum(), inputs)
 
 
+COMPILED = """
+import torch, mha
+from entmax import entmax_bisect
+torch.compiler.allow_in_graph(entmax_bisect)
+x = torch.randn(2, 5, 8)
+for how in ({}, {"alpha": [1.0, 1.7], "learned": False}, {"alpha": 1.0, "learned": False}):
+    layer = mha.SparseAttention(8, 2, **how)
+    both = layer(x, is_causal=True), torch.compile(layer, fullgraph=True, backend="aot_eager")(x, is_causal=True)
+    slopes = [torch.autograd.grad(y.square().sum(), layer.W_q.weight)[0] for y in both]
+    print((both[0] - both[1]).abs().max().item() < 1e-6, (slopes[0] - slopes[1]).abs().max().item() < 1e-5)
+    torch._dynamo.reset()
+"""
+
+
 @pytest.mark.slow
 def test_the_whole_layer_is_one_compiled_graph_where_the_library_is_allowed_in_it():
-    torch.compiler.allow_in_graph(entmax_bisect)
-    x = torch.randn(2, 5, 8)
-    for how in ({}, {"alpha": [1.0, 1.7], "learned": False}, {"alpha": 1.0, "learned": False}):
-        layer = mha.SparseAttention(8, 2, **how)
-        right = layer(x, is_causal=True)
-        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(x, is_causal=True)
-        slopes = [torch.autograd.grad(y.square().sum(), layer.W_q.weight)[0] for y in (compiled, right)]
-        assert error(compiled, right) < LIMIT
-        assert error(*slopes) < LIMIT
-        torch._dynamo.reset()
+    """In a process of its own: the compiler cannot look into annotations that are checked."""
+    told = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["True"] * 6
 
 
 def test_the_layer_has_a_shape_without_numbers():
