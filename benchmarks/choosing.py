@@ -41,7 +41,13 @@ def load():
             if row.get(layer, {}).get("code") != code:
                 row[layer] = {"code": code, "values": []}
         rows[task] = {layer: row[layer] for layer in entrants(task)}
-    return {**found, "quality": rows}
+    more = {task: {} for task in candidates.TASKS}
+    for task, layer, budget in results.extras() if "times" in found else []:
+        name, code = results.label(layer, budget), results.code_hash(task, layer)
+        row = found.get("more", {}).get(task, {}).get(name, {})
+        fresh = {"layer": layer, "budget": budget, "code": code, "values": []}
+        more[task][name] = row if row.get("code") == code else fresh
+    return {**found, "quality": rows, "more": more}
 
 
 def save(found):
@@ -63,17 +69,19 @@ def counted(layer):
 def train(found, until):
     """Train what is missing, seed by seed, and say whether all is there."""
     for seed in SEEDS:
-        for task, rows in found["quality"].items():
-            for layer, row in rows.items():
-                if len(row["values"]) > seed:
-                    continue
-                if time.time() > until:
-                    return False
-                start = time.process_time()
-                row["values"].append(round(candidates.quality(task, layer, seed), 4))
-                took = time.process_time() - start
-                print(f"{task:8} {layer:22} seed {seed}: {row['values'][-1]:.4f}  {took:5.1f} s", flush=True)
-                save(found)
+        for kind in ("quality", "more"):
+            for task, rows in found[kind].items():
+                for name, row in rows.items():
+                    if len(row["values"]) > seed:
+                        continue
+                    if time.time() > until:
+                        return False
+                    start = time.process_time()
+                    asked = (row.get("layer", name), seed)
+                    row["values"].append(round(candidates.quality(task, *asked, budget=row.get("budget", 1.0)), 4))
+                    took = time.process_time() - start
+                    print(f"{task:8} {name:36} seed {seed}: {row['values'][-1]:.4f}  {took:5.1f} s", flush=True)
+                    save(found)
     found["made"] = machine()
     save(found)
     return True

@@ -205,6 +205,22 @@ def test_torch_means_what_the_notation_says():
     assert nn.Linear(4, 7).weight.shape == (7, 4)
 
 
+SWALLOWED = re.compile(r"(?:\\begin\{\w+\*?\}(?:\{[^{}]*\})?|\\\\)\s*\[(?!-?[\d.]+(?:em|ex|pt|px)\])")
+
+
+def test_no_formula_begins_a_line_with_a_bracket():
+    """TeX takes it for an option of the line before, and the page shows nothing of it."""
+    assert SWALLOWED.search(r"\begin{aligned}" "\n" r"[a_1, a_2] &= b")
+    assert SWALLOWED.search(r"a &= b \\" "\n" r"[c] &= d")
+    assert not SWALLOWED.search(r"\begin{aligned} {[a_1, a_2]} &= b \\[2pt] c &= d")
+    for page in PAGES:
+        assert not SWALLOWED.search(read(page)), page
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(read(path))["cells"]:
+            if cell["cell_type"] == "markdown":
+                assert not SWALLOWED.search("".join(cell["source"])), path
+
+
 # ---- The sources
 
 
@@ -225,6 +241,8 @@ def test_every_source_is_complete_and_there_once():
         assert fields["year"] == re.search(r"\d{4}", key)[0], key
         if "eprint" in fields:
             assert re.fullmatch(r"\d{4}\.\d{4,5}", fields["eprint"]), key
+    years = [fields["year"] for _, _, fields in found]
+    assert years == sorted(years)
     titles = [re.sub(r"\W", "", fields["title"]).lower() for _, _, fields in found]
     assert len(titles) == len(set(titles))
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import mha
+from mha.checks import checked
 from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
 from mha.layers.base import Heads
 from mha.layers.routers import balance_loss
@@ -66,13 +67,25 @@ LAYERS = {
 }
 
 
+# Plain layers with other sizes: two and four heads with the weights of the composable layer (7,892 beside 7,840), four
+# with those of the overlapping one (4,748 beside 4,736), and a step between.
+RIVALS = {
+    "plain, 2 × 30": Candidate(lambda d, h: mha.MultiHeadAttention(d, 2, d_head=30)),
+    "plain, 4 × 15": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=15)),
+    "plain, 4 × 12": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=12)),
+    "plain, 4 × 9": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=9)),
+}
+
+EVERY = LAYERS | RIVALS
+
+
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
     """Make a stack of layers around one way to compose heads; ``sources`` where each has a source to read.
 
     Taught in: choosing.
     """
     kind: type[nn.Module]
-    make: Any = partial(LAYERS[layer].make, WIDTH, HEADS)
+    make: Any = partial(EVERY[layer].make, WIDTH, HEADS)
     if layer == "feedback":
         return FeedbackStack(FeedbackLayer(WIDTH, make) for _ in range(count))
     if layer == "merged":
@@ -84,10 +97,10 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
 
 def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
     """Draw the data of a task and make a new model for it, all from one seed. Taught in: choosing."""
-    if task not in TASKS or layer not in LAYERS:
-        raise ValueError(f"task = {task!r}, layer = {layer!r}: one of {list(TASKS)}, and one of {list(LAYERS)}")
-    if task in LAYERS[layer].refuses:
-        raise ValueError(f"{layer} cannot do {task}: {LAYERS[layer].refuses[task]}")
+    if task not in TASKS or layer not in EVERY:
+        raise ValueError(f"task = {task!r}, layer = {layer!r}: one of {list(TASKS)}, and one of {list(EVERY)}")
+    if task in EVERY[layer].refuses:
+        raise ValueError(f"{layer} cannot do {task}: {EVERY[layer].refuses[task]}")
     torch.manual_seed(seed)
     contest = TASKS[task](seed)
     return contest, contest.model(partial(stack, layer))
@@ -101,12 +114,18 @@ def balanced(contest: Contest, model: nn.Module) -> Tensor:
     return loss + BETA * sum(balance_loss(*pair) for pair in both)
 
 
-def quality(task: str, layer: str, seed: int = 0) -> float:
+@checked
+def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0) -> float:
     """Train one model and judge it; routed heads add their balance loss, as their paper does.
 
-    Raises: ValueError for a task that the layer cannot do.
+    ``budget`` says how many times the task's own number of steps it is trained.
+
+    Raises: ValueError for a task that the layer cannot do, or a budget of no step.
     Taught in: choosing.
     """
     contest, model = built(task, layer, seed)
+    contest.steps = round(budget * contest.steps)
+    if contest.steps < 1:
+        raise ValueError(f"budget = {budget}: {TASKS[task].steps} steps times that is no step at all")
     loss = partial(balanced, contest) if layer == "routed" else contest.loss
     return learn(contest, model, loss)

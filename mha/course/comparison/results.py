@@ -33,6 +33,52 @@ def stored() -> dict:
     return json.loads(STORE.read_text("utf8"))
 
 
+LONGEST = 7.0  # times the plain layer's steps: more is not bought for it
+
+
+def bought(task: str, layer: str) -> float:
+    """Say how many times its own steps the plain layer can be trained in the time of another one.
+
+    That is the stored ratio of their times, rounded to a tenth, at least 1 and at most 7.
+
+    Taught in: choosing.
+    """
+    return min(max(round(stored()["times"][task][layer], 1), 1.0), LONGEST)
+
+
+def extras() -> list[tuple[str, str, float]]:
+    """List what is trained besides: rivals of equal weights, all layers twice as long, plain for an equal time.
+
+    Each as (task, layer, budget), see :func:`mha.course.comparison.candidates.quality`.
+
+    Taught in: choosing.
+    """
+    found = []
+    for task in candidates.TASKS:
+        able = [name for name, candidate in candidates.LAYERS.items() if task not in candidate.refuses]
+        found += [(task, name, 1.0) for name in candidates.RIVALS]
+        found += [(task, name, 2.0) for name in able]
+        found += [(task, "plain", budget) for budget in sorted({bought(task, name) for name in able} - {1.0, 2.0})]
+    return found
+
+
+def values(task: str, layer: str, budget: float = 1.0) -> list[float]:
+    """Look up the stored qualities of a layer, one for each seed, after ``budget`` times the task's steps.
+
+    Raises: KeyError for what was not trained.
+    Taught in: choosing.
+    """
+    found = stored()
+    if budget == 1.0 and layer in found["quality"][task]:
+        return found["quality"][task][layer]["values"]
+    return found["more"][task][label(layer, budget)]["values"]
+
+
+def label(layer: str, budget: float) -> str:
+    """Name a layer that is trained for longer or shorter than usual. Taught in: choosing."""
+    return layer if budget == 1.0 else f"{layer}, {budget:g} × the steps"
+
+
 @cache
 def code_hash(task: str, layer: str) -> str:
     """Hash the code that a training of this layer on this task runs, and its settings.

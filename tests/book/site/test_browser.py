@@ -6,6 +6,8 @@ kind in every mode.
 """
 
 import re
+import unicodedata
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -26,6 +28,11 @@ BROKEN = """() => {
   const marked = 'mjx-merror, [data-mjx-error], mjx-mtext[style*="red"]';  // the last: a command that does not exist
   return [...document.querySelectorAll(marked)].map(e => e.textContent.slice(0, 80));
 }"""
+DRAWN = """() => [...MathJax.startup.document.math].map(item => {
+  let text = '';
+  item.root.walkTree(node => { if (node.kind === 'text') text += node.getText(); });
+  return [item.math, text];
+})"""
 
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
 DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
@@ -89,6 +96,33 @@ def check_page(tab, problems, page, size):
         assert tab.evaluate(WIDER) <= 0, "the page is wider than the window"
 
 
+UNDRAWN = (  # in the source of a formula, but no sign on the page
+    r"(?<!\\)%.*",
+    r"\\(begin|end)\{\w+\*?\}(\{[lcr|@{} ]*\})?",
+    r"\\(label|hspace|vspace|color|style|class|cssId|phantom|hphantom|vphantom)\*?\{[^{}]*\}",
+    r"\\\\\[-?[\d.]+(em|ex|pt|px)\]",
+    r"\\[a-zA-Z]+",
+)
+
+
+def lost_letters(source, drawn):
+    """The letters and digits of a formula's source that are not on the page, as often as they are missing."""
+    for pattern in UNDRAWN:
+        source = re.sub(pattern, " ", source)
+    wanted, there = (
+        Counter(c for c in unicodedata.normalize("NFKC", text) if c.isascii() and c.isalnum())
+        for text in (source, drawn)
+    )
+    return dict(wanted - there)
+
+
+def test_a_swallowed_letter_is_seen():
+    assert lost_letters(r"\begin{aligned} [a_1, a_2] &= \mathrm{softmax}(W_h x) \end{aligned}", "=softmax(Whx)") == {
+        "a": 2, "1": 1, "2": 1,
+    }  # fmt: skip
+    assert lost_letters(r"\begin{aligned} {[a_1]} &= \max_i \tfrac12 x^2 \\[2pt] \end{aligned}", "[a1]=maxi12x2") == {}
+
+
 def open_all(tab):
     """Answers, hints and editors, so that axe sees them; the theme asks its boxes anew when the width changes."""
     tab.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
@@ -125,6 +159,8 @@ def test_the_page_works_on_a_desk_and_axe_finds_nothing(open_page, violations, p
         pytest.skip("the book was built without its own MathJax (npm install), so its pages need a network")
     tab, problems = open_page(page)
     check_page(tab, problems, page, "desktop")
+    formulas = tab.evaluate(DRAWN) if tab.locator(".math").count() else []
+    assert [(source, lost) for source, drawn in formulas if (lost := lost_letters(source, drawn))] == []
     if page in CHAPTERS:
         check_folds(tab)
     turn(tab, "light")
