@@ -21,6 +21,7 @@ import torch
 from timing import machine, ratios, table, take_turns
 
 from mha.course.comparison import candidates, results
+from mha.course.comparison import tasks as tasks_of_comparison
 
 SEEDS = range(5)
 PAGE = Path(__file__).parent / "choosing.md"
@@ -126,12 +127,23 @@ def page(found):
         "memory at the peak",
         *(f"a step of training, {task}" for task in tasks),
     ]
+    made = {name: sum(w.numel() for w in candidates.EVERY[name].make(*SMALL).parameters()) for name in candidates.EVERY}
+    rivals = [
+        [name, f"{made[name]:,}", *(shown(found, task, name) for task in tasks)]
+        for name in ("plain", *candidates.RIVALS, "overlapping", "feedback", "composable")
+    ]
+    longer = [[name, *(shown(found, task, name, 2.0) for task in tasks)] for name in candidates.LAYERS]
+    timed = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"]
     return (
         HEAD.format(**found, n=len(SEEDS))
         + "\n\n".join(
             [
                 "## Quality: mean and 95 % interval\n\n" + table(head, qualities),
                 "## Paired difference to plain: mean and 95 % interval\n\n" + table(head, differences),
+                "## Rivals of equal weights\n\nThe weights are those of one trained layer, 32 wide.\n\n"
+                + table([head[0], "weights", *head[1:]], rivals),
+                "## After twice the steps\n\n" + table(head, longer),
+                "## Paired difference to plain for an equal time\n\n" + TIME + table(head, timed),
                 f"## Cost beside plain\n\nTimes: {found['times']['machine']}.\n\n" + table(columns, [*costs, noise]),
                 "## Where a layer does not apply\n\n" + "\n".join(refusals()),
             ]
@@ -139,6 +151,14 @@ def page(found):
         + "\n"
     )
 
+
+SMALL = (tasks_of_comparison.WIDTH, tasks_of_comparison.HEADS)
+
+TIME = f"""The plain layer makes as many more steps as the ratio of the times below buys, rounded to a tenth and at most
+{results.LONGEST:g} times as many (the factor stands in parentheses). Mean and 95 % interval; for
+English *negative* is better.
+
+"""
 
 HEAD = """# Which layer should I use?
 
@@ -152,24 +172,39 @@ merged heads read a source of 1024 words. Trained on: {made}.
 """
 
 
-def shown(found, task, name):
+def values_of(found, task, name, budget=1.0):
+    """What is stored for a layer, or nothing."""
+    row = found["quality"] if budget == 1.0 and name in candidates.LAYERS else found["more"]
+    return row[task].get(results.label(name, budget), {}).get("values")
+
+
+def shown(found, task, name, budget=1.0):
     """One quality with its interval."""
-    if name not in found["quality"][task]:
+    values = values_of(found, task, name, budget)
+    if not values:
         return "–"
-    mean, low, high = results.interval(found["quality"][task][name]["values"])
+    mean, low, high = results.interval(values)
     places = 1 if candidates.TASKS[task].unit == "share right" else 3
     scale = 100 if places == 1 else 1
     return f"{scale * mean:.{places}f} ± {scale * (high - low) / 2:.{places}f}" + (" %" if scale == 100 else "")
 
 
-def compared(found, task, name):
-    """The paired difference to plain with its interval."""
+def compared(found, task, name, budget=1.0):
+    """The paired difference to plain, which may have been trained for longer, with its interval."""
     if name not in found["quality"][task]:
         return "–"
-    values = (found["quality"][task][one]["values"] for one in (name, "plain"))
+    values = values_of(found, task, name), values_of(found, task, "plain", budget)
     mean, low, high = results.interval([one - plain for one, plain in zip(*values, strict=True)])
     places, scale = (1, 100) if candidates.TASKS[task].unit == "share right" else (3, 1)
     return f"{scale * mean:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"
+
+
+def in_time(found, task, name):
+    """The paired difference to a plain layer that has had as much time."""
+    if name not in found["quality"][task]:
+        return "–"
+    budget = results.bought(task, name)
+    return f"{compared(found, task, name, budget)} ({budget:g} ×)"
 
 
 def priced(found, name):

@@ -42,6 +42,45 @@ def test_what_is_stored_was_made_by_this_code(task, layer):
 
 def test_nothing_else_is_stored():
     assert [(task, layer) for task, rows in results.stored()["quality"].items() for layer in rows] == CELLS
+    more = [(task, name) for task, rows in results.stored()["more"].items() for name in rows]
+    assert more == [(task, results.label(layer, budget)) for task, layer, budget in results.extras()]
+
+
+@pytest.mark.parametrize(("task", "layer", "budget"), results.extras())
+def test_rivals_and_longer_trainings_were_made_by_this_code(task, layer, budget):
+    row = results.stored()["more"][task][results.label(layer, budget)]
+    assert (row["layer"], row["budget"]) == (layer, budget)
+    assert row["code"] == results.code_hash(task, layer), "python benchmarks/choosing.py, until all is there"
+    assert len(row["values"]) == len(results.stored()["quality"][task]["plain"]["values"])
+
+
+def test_rivals_are_as_large_as_what_they_are_compared_with():
+    def weights(name):
+        return sum(weight.numel() for weight in candidates.EVERY[name].make(tasks.WIDTH, tasks.HEADS).parameters())
+
+    for layer, rivals in {"composable": ["plain, 2 × 30", "plain, 4 × 15"], "overlapping": ["plain, 4 × 9"]}.items():
+        for rival in rivals:
+            assert weights(layer) <= weights(rival) <= 1.01 * weights(layer)
+    assert weights("plain") < weights("talking") < 1.01 * weights("plain")
+
+
+def test_plain_gets_the_time_of_a_slower_layer_and_no_less_than_its_own():
+    for task, layer in CELLS:
+        ratio = results.stored()["times"][task][layer]
+        assert results.bought(task, layer) == min(max(round(ratio, 1), 1.0), 7.0)
+        assert len(results.values(task, "plain", results.bought(task, layer))) == 5
+    with pytest.raises(KeyError):
+        results.values("dates", "plain", 11.0)
+
+
+def test_a_budget_is_a_number_of_times_the_steps(monkeypatch, reader):
+    steps = []
+    monkeypatch.setattr(candidates, "learn", lambda contest, *_: steps.append(contest.steps) or 0.0)
+    for budget in (1.0, 2.0, 0.5):
+        candidates.quality("recall", "plain", 0, budget=budget)
+    assert steps == [150, 300, 75]
+    with pytest.raises(ValueError, match=r"budget = 0.001: 150 steps times that is no step at all"):
+        candidates.quality("recall", "plain", 0, budget=0.001)
 
 
 @pytest.mark.parametrize("layer", candidates.LAYERS)

@@ -44,7 +44,7 @@ QUESTIONS = (
         "A composed layer beats the plain one. It has 8 % more weights and takes twice the time. What is the next run?",
         right=(
             "a plain one with as many weights, or as much time",
-            "Only then you know whether the composition did it, or the size. Chapter 15 has found such a rival.",
+            "Only then you know whether the composition did it, or the size. In this chapter such a rival explained all of it.",
         ),
         wrong=(
             ("the composed one on a second task", "Useful later. The open question is what the gain comes from."),
