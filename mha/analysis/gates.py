@@ -30,7 +30,10 @@ class HardConcrete(nn.Module):
     Shapes: gates (h,).
     Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
     Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
-    Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`.
+    Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`. The mixed penalty
+        of Louizos et al. (L0 with L2) is left out.
+    Differs from the released code: the noise comes from torch's own random numbers, no generator can be given; nor
+        is there a switch for the mixed penalty.
     Taught in: pruning_heads.
     """
 

@@ -49,6 +49,9 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
     Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
         from several random starts; the later gradual change with gates is left out.
+    Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best turns
+        so far are kept and compared, so the number of rounds differs: on one layer 41 for keys and 29 for values, where
+        the code took 31 and 42.
     Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
