@@ -81,8 +81,8 @@ class MergedAttention(Heads):
     Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
     Source: Zhang et al. 2019, the merged attention sublayer.
     Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
-        average; there they do. In training neither counts them, but at the hidden places themselves the outputs differ: here
-        such a word reads the average of what stands before it.
+        average; there they do. In training neither counts them, but at the hidden places themselves the outputs
+        differ: here such a word reads the average of what stands before it.
     Taught in: merge_and_deepen.
     """
 
