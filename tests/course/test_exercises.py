@@ -20,6 +20,7 @@ from mha.course import TOPICS
 from mha.course.exercises import cache_and_sharing, compose, exercise, split_and_merge
 from mha.course.exercises.compare import compare, same
 from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
+from mha.course.exercises.legal import Draw, drawn_cases
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -479,6 +480,8 @@ TRIPLE = Exercise(
     name="triple",
     solution=lambda x: 3 * x,
     cases=lambda: [(torch.ones(2, dtype=torch.float64),), (torch.arange(3.0, dtype=torch.float64),)],
+    legal=lambda draw: (draw.normal(draw.whole(0, 4)),),
+    gradients=True,
 )
 
 
@@ -498,12 +501,54 @@ def test_right_values_with_wrong_gradients_are_rejected():
 
 
 def test_a_number_type_that_is_fixed_is_found():
-    right, message = judge(TRIPLE, lambda x: 3 * x.double())
+    assert judge(TRIPLE, lambda x: 3 * x.double())[0]  # more digits than were asked for
+    right, message = judge(TRIPLE, lambda x: 3 * x.float())
     assert not right
-    assert "in another number type the dtype is torch.float64, it should be torch.float32" in message
+    assert "the dtype is torch.float32, it should be torch.float64" in message
     right, message = judge(TRIPLE, lambda x: x @ torch.eye(len(x), dtype=torch.float64) * 3)
     assert not right
     assert "raised RuntimeError" in message
+
+
+def test_an_answer_without_gradients_is_right_where_the_text_asks_for_none():
+    by_numpy = dataclasses.replace(TRIPLE, gradients=False)
+    assert judge(by_numpy, lambda x: torch.from_numpy(3 * x.detach().numpy()))[0]
+    right, message = judge(by_numpy, lambda x: 2 * x.detach() + x)
+    assert not right
+    assert "not the gradients of the inputs: entry 0: yours gives" in message
+
+
+def test_what_is_right_on_the_cases_alone_is_rejected_on_a_drawn_input():
+    for wrong in (
+        lambda x: 3 * x.clamp(max=2),
+        lambda x: 3 * x if len(x) > 1 else 2 * x,
+        lambda x: 3 * x if len(x) else x + None,
+    ):
+        right, message = judge(TRIPLE, wrong)
+        assert not right
+        assert "right on the first cases, but not on every input: " in message
+
+
+def test_a_first_result_that_is_kept_is_found():
+    kept = {}
+    right, message = judge(TRIPLE, lambda x: kept.setdefault(len(x), 3 * x))
+    assert not right
+    assert "not on every input" in message or "right is" in message or "gradient" in message
+
+
+def test_two_draws_of_one_form_have_the_same_sizes_and_other_numbers():
+    first, second, third = (Draw(4, 0), Draw(4, 1), Draw(4, 0))
+    x, y, z = (draw.normal(draw.whole(1, 9), draw.one_of([2, 3])) for draw in (first, second, third))
+    assert x.shape == y.shape == z.shape
+    assert torch.equal(x, z)
+    assert not torch.equal(x, y)
+    assert len({Draw(form).whole(1, 9) for form in range(50)}) == 9
+
+
+@every_exercise
+def test_what_is_drawn_is_the_same_every_time(exercise):
+    first, again = (drawn_cases(exercise.legal, 3) for _ in range(2))
+    assert same(numbers(first), numbers(again), 0.0)
 
 
 def test_a_result_may_share_memory_with_an_argument():

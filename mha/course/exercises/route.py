@@ -73,6 +73,7 @@ check_balance = Exercise(
     name="the balance of the heads",
     solution=balance_loss,
     cases=_used,
+    gradients=True,
     mistakes={
         "the product is taken for each query, before the means": lambda p, g: (p * _served(g)).mean((0, 2)).sum(),
         "the gates are averaged, but the queries should be counted": lambda p, g: _means(p, g).sum(),
@@ -137,6 +138,7 @@ check_read = Exercise(
     name="reading for the chosen queries",
     solution=_gathered,
     cases=_heads,
+    gradients=True,
     mistakes={
         "the future is hidden by the place among the chosen queries, not by the place in the text": _by_rank,
         "keys and values of the other words are left out as well": _keys_too,

@@ -52,6 +52,7 @@ check_heads = Exercise(
     name="heads of their own kind, and a mask",
     solution=_weights,
     cases=_scored,
+    gradients=True,
     mistakes={
         "the mask is left out": lambda s, a, m: _weights(s, a, torch.ones_like(m)),
         "hidden after the weights were made: the rows no longer sum to 1": _hidden_late,
