@@ -194,12 +194,17 @@ def _layers() -> list[tuple]:
     ]
 
 
+def _one_channel(x: Tensor) -> Tensor:
+    ahead = torch.cat([x[:, 1:], x[:, :1] * 0], 1)
+    return x + ahead * (torch.arange(x.shape[-1]) == 0)  # a word's first channel gets that of the next word
+
+
 def _any_layer(draw: Draw) -> tuple:
     words, channels = draw.whole(1, 5), draw.whole(2, 4)
     see = draw.yes_or_no(words, words, share=0.7) | torch.eye(words, dtype=torch.bool)
     see |= masks.causal_mask(words) if draw.chance() else see
-    others = [("erased", _erased), ("the word after the next", _next_alone), ("centered", _hidden_mean)]
-    name, function = draw.one_of([("some mask", _mixed(see)), ("another mask", _mixed(see)), *others])
+    others = [("erased", _erased), ("the word after the next", _next_alone), ("one channel", _one_channel)]
+    name, function = draw.one_of([("some mask", _mixed(see)), ("centered", _hidden_mean), *others])
     return Layer(name, function), draw.normal(draw.whole(1, 3), words, channels, scales=(1.0, 0.3))
 
 
