@@ -17,7 +17,15 @@ from torch import Tensor
 
 import mha
 from mha.course import TOPICS
-from mha.course.exercises import cache_and_sharing, compose, exercise, split_and_merge
+from mha.course.exercises import (
+    cache_and_sharing,
+    compose,
+    depth_and_norms,
+    exercise,
+    split_and_merge,
+    why_attention,
+    why_scale,
+)
 from mha.course.exercises.compare import compare, same
 from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
 from mha.course.exercises.legal import Draw, drawn_cases
@@ -144,19 +152,55 @@ def test_what_is_to_be_written_by_hand_may_not_be_called(cheat, name):
     assert judge(split_and_merge.check_split, lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2))[0]
 
 
-def asked_by_hand():
-    """The checkers of exercises whose text says what not to use."""
+def asking(words):
+    """The checkers of exercises whose text says something."""
     for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
         text = ""
         for cell in nbformat.read(path, as_version=4).cells:
             if ":::{exercise}" in cell.source:
                 text = cell.source.rpartition(":::{exercise}")[2].partition(":::")[0]
-            elif cell.cell_type == "code" and re.search(r"Do\s+not\s+use", text):
+            elif cell.cell_type == "code" and re.search(words, text):
                 yield from (f"{path.stem[3:]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
 
 
 def test_where_the_page_says_by_hand_the_checker_does():
-    assert set(asked_by_hand()) == {p.id for p in OF_CHAPTERS if p.values[0].by_hand}
+    by_hand = set(asking(r"Do\s+not\s+use|[Pp]lain\s+Python|without\s+the\s+package"))
+    assert by_hand == {p.id for p in OF_CHAPTERS if p.values[0].by_hand}
+    instead = set(asking(r"[Pp]lain\s+Python|[Ww]ithout\s+autograd|No\s+autograd|not\s+torch's\s+own\s+function"))
+    assert instead == {p.id for p in OF_CHAPTERS if p.values[0].forbidden}
+
+
+def solved_elsewhere(x, heads):
+    return mha.split_heads(x, heads)
+
+
+def by_a_helper(x, heads):
+    return solved_elsewhere(x, heads)
+
+
+def gradients_by_autograd(q, k, v, g):
+    inputs = [t.detach().requires_grad_() for t in (q, k, v)]
+    read = (inputs[0] @ inputs[1].mT / q.shape[-1] ** 0.5).softmax(-1) @ inputs[2]
+    return torch.autograd.grad(read, inputs, g)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "cheat", "name"),
+    [
+        (split_and_merge.check_split, by_a_helper, "mha"),
+        (why_scale.check_backward, gradients_by_autograd, "autograd"),
+        (why_attention.check_softmax, lambda row: torch.tensor(row).double().softmax(0).tolist(), "torch"),
+        (
+            depth_and_norms.check_norm,
+            lambda x, gain, shift, eps: torch.layer_norm(x, x.shape[-1:], gain, shift, eps),
+            "layer_norm",
+        ),
+    ],
+)
+def test_what_does_the_exercise_is_found_in_helpers_and_by_its_name(exercise, cheat, name):
+    right, message = judge(exercise, cheat)
+    assert not right
+    assert f"the numbers are right, but your function uses `{name}`" in message
 
 
 def grouped(q, k, v):
@@ -567,8 +611,8 @@ def record(tmp_path, monkeypatch):
 
 
 def solve(exercise):
-    def my_answer(*case):
-        return exercise.solution(*case)
+    def my_answer(*case, solution=exercise.solution):  # an argument: rules look at names
+        return solution(*case)
 
     exercise(my_answer)
 

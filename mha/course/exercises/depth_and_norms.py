@@ -156,5 +156,6 @@ check_norm = Exercise(
         "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),
         "the shift is added before the gain is applied": lambda x, g, s, eps: _norm(x, g, g * s, eps),
     },
+    forbidden=("layer_norm", "LayerNorm", "group_norm", "batch_norm", "instance_norm"),
     next_step="The next chapter reads what trained heads do.",
 )

@@ -96,7 +96,8 @@ class Exercise:
     ``legal`` draws one more input, any that the text allows: other sizes, all sizes unequal, very large and very small
     numbers, empty rows. An answer that is right on the cases is tried on two dozen of them.
 
-    Two rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``room`` says how many
+    Three rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``forbidden`` lists
+    names of functions that would do the exercise. ``room`` says how many
     numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
     ``gradients`` says that the text asks for them: an answer through which none flow is wrong, where it is right
     otherwise. Gradients that do flow must be right in any case.
@@ -110,6 +111,7 @@ class Exercise:
     tolerance: float = 1e-6
     seconds: float = 10.0
     by_hand: bool = False
+    forbidden: tuple[str, ...] = ()
     room: Callable[..., int] | None = None
     too_large: str = ""
     legal: Callable[[Draw], tuple] | None = None

@@ -178,6 +178,7 @@ check_cross = Exercise(
         "w_o is missing": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, k, v, torch.eye(len(o)).to(o), keep),
         "y is added, as a residual would": lambda y, *rest: y + _right(y, *rest),
     },
+    by_hand=True,
     next_step="Next: let it write.",
 )
 

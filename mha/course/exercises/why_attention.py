@@ -38,6 +38,8 @@ check_softmax = Exercise(
         "equal weights": lambda row: [1 / len(row) for _ in row],
         "the signs are turned round: the smallest number wins": lambda row: reference.softmax([-x for x in row]),
     },
+    by_hand=True,
+    forbidden=("torch", "np", "numpy"),
     next_step="Next: use it to read for one query.",
 )
 
@@ -93,6 +95,8 @@ check_read = Exercise(
         "all values count the same": lambda q, k, v: _read([0.0 for _ in q], k, v),
         "divided by √d after the softmax": lambda q, k, v: [x / math.sqrt(len(q)) for x in _read(q, k, v, scale=1.0)],
     },
+    by_hand=True,
+    forbidden=("torch", "np", "numpy"),
     next_step="Next: all queries at once, as matrices.",
 )
 

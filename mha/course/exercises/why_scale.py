@@ -194,5 +194,6 @@ check_backward = Exercise(
         "dK = dS·Q/√d; dS must be transposed": _keys_unturned,
         "the sign is turned round": lambda *a: tuple(-t for t in _backward(*a)),
     },
+    forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian"),
     next_step="That is what autograd does for every attention layer.",
 )
