@@ -1,6 +1,6 @@
 """Change every solution of the course a little, in every way a machine knows, and let its checker judge.
 
-    python tools/mutate_solutions.py [--only split_and_merge] [--show]
+    python tools/mutate_solutions.py [--only split_and_merge] [--show]      (make mutants)
 
 Each change is a *mutant*: another operator, constant, axis or comparison, a dropped term, arguments exchanged, a call
 left out, an argument ignored, a first result that is kept. A mutant that the checker accepts is compared with the
@@ -11,6 +11,7 @@ import argparse
 import ast
 import contextlib
 import copy
+import hashlib
 import inspect
 import json
 import multiprocessing
@@ -24,7 +25,8 @@ from pathlib import Path
 import nbformat
 import torch
 
-from mha.course.exercises.exercise import exercises, judge
+from mha.course.exercises import final_project
+from mha.course.exercises.exercise import Exercise, exercises, judge
 from mha.course.exercises.legal import differs, drawn_cases
 from mha.course.exercises.sandbox import TimeIsUpError, call
 
@@ -220,6 +222,11 @@ def _decoration(node):
 def texts(name, solution):
     """The texts that are changed, the notebook's solution and the checker's own: tree, known names, function."""
     topic, _, checker = name.partition(".")
+    if name == "final_project.check_layer":
+        tree = tree_of(final_project.Differential)
+        run = ast.parse("def changed(*case): return _run(Differential, *case, right=Right)").body[0]
+        yield ast.Module([tree, run], []), vars(final_project) | {"Right": final_project.Differential}, "changed"
+        return
     path = next((ROOT / "notebooks").glob(f"*_{topic}.ipynb"), None)
     if path is not None:
         yield from written(path, checker)
@@ -379,16 +386,28 @@ def differs_somewhere(exercise, mutant, count=1000):
     return ""
 
 
+def every_exercise():
+    """All exercises of the chapters, and those of the final project."""
+    own = {f"final_project.{n}": one for n, one in vars(final_project).items() if isinstance(one, Exercise)}
+    return exercises() | own
+
+
+def code_of(name):
+    """A hash of the file that a checker stands in: a score belongs to this code."""
+    text = (ROOT / "mha" / "course" / "exercises" / f"{name.partition('.')[0]}.py").read_text("utf8")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def tried(name):
     """Judge all mutants of one exercise."""
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     warnings.simplefilter("ignore")
-    exercise = exercises()[name]
+    exercise = every_exercise()[name]
     quick = copy.copy(exercise)
     object.__setattr__(quick, "mistakes", {})  # no diagnosis is needed
     object.__setattr__(quick, "seconds", min(exercise.seconds, 2.0))
-    found = {"mutants": 0, "rejected": 0, "equivalent": [], "survived": []}
+    found = {"code": code_of(name), "mutants": 0, "rejected": 0, "equivalent": [], "survived": []}
     for what, mutant in mutants(name, exercise.solution, len(exercise.cases()[0])):
         found["mutants"] += 1
         try:
@@ -399,7 +418,7 @@ def tried(name):
             found["rejected"] += 1
             continue
         there = differs_somewhere(quick, mutant)
-        found["survived" if there else "equivalent"].append(f"{what} [{there}]" if there else what)
+        found["survived" if there else "equivalent"].append(what)
     return name, found
 
 
@@ -409,13 +428,13 @@ def main():
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    names = [name for name, one in exercises().items() if asked.only in name and one.legal]
+    names = [name for name in every_exercise() if asked.only in name]
     kept = json.loads(STORE.read_text("utf8")) if STORE.exists() else {}
     with multiprocessing.get_context("spawn").Pool(asked.processes, maxtasksperchild=4) as pool:
         for name, found in pool.imap_unordered(tried, names, chunksize=1):
             kept[name] = found
-            STORE.parent.mkdir(exist_ok=True)
-            STORE.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf8")
+            ordered = {name: kept[name] for name in every_exercise() if name in kept}
+            STORE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
             real = found["mutants"] - len(found["equivalent"])
             print(
                 f"{name:44} {found['rejected']} of {real} rejected, {len(found['equivalent'])} equivalent", flush=True

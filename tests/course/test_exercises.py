@@ -13,6 +13,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from programs import load
 from torch import Tensor
 
 import mha
@@ -260,6 +261,36 @@ def test_right_numbers_that_need_too_much_room_are_told_so(exercise, answer, lea
     assert ("the numbers are right, but your function makes a tensor of" in message) is not lean
 
 
+# ---- solutions that a machine has changed
+
+
+MUTANTS = json.loads((NOTEBOOKS.parent / "benchmarks" / "mutants.json").read_text("utf8"))
+
+
+@every_exercise
+def test_machine_made_wrong_answers_were_tried_on_this_code(exercise, request):
+    name = request.node.callspec.id
+    found = MUTANTS[name]
+    assert found["code"] == load("tools/mutate_solutions.py").code_of(name), f"make mutants (or --only {name})"
+    assert found["mutants"] == found["rejected"] + len(found["equivalent"]) + len(found["survived"])
+    assert found["mutants"] >= 20
+    assert found["rejected"] >= 0.98 * (found["mutants"] - len(found["equivalent"]))
+
+
+@pytest.mark.slow
+@every_exercise
+def test_some_machine_made_wrong_answers_are_still_rejected(exercise, request):
+    """One in six, from the first to the last."""
+    tool, name = load("tools/mutate_solutions.py"), request.node.callspec.id
+    known = [*MUTANTS[name]["equivalent"], *MUTANTS[name]["survived"]]
+    every = list(tool.mutants(name, exercise.solution, len(exercise.cases()[0])))
+    chosen = [(what, mutant) for what, mutant in every[::6] if what not in known]
+    assert chosen
+    quick = dataclasses.replace(exercise, mistakes={}, seconds=2.0)
+    for what, mutant in chosen:
+        assert not judge(quick, mutant)[0], what
+
+
 # ---- any answer at all
 
 
@@ -403,7 +434,7 @@ def test_an_answer_that_prints_or_draws_random_numbers_is_judged_by_its_result(e
         return exercise.solution(*case)
 
     state = torch.get_rng_state()
-    assert judge(dataclasses.replace(exercise, by_hand=False), talkative)[0]
+    assert judge(dataclasses.replace(exercise, by_hand=False, forbidden=()), talkative)[0]
     assert torch.equal(torch.get_rng_state(), state)
     assert capsys.readouterr().out == "hello\n" * len(exercise.cases())
 

@@ -126,15 +126,17 @@ def _with(fault: str) -> type:
     return type("Wrong", (_Wrong,), {"fault": fault})
 
 
-def _run(kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int) -> list[Tensor]:
+def _run(
+    kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int, *, right: type = Differential
+) -> list[Tensor]:
     """Build a layer of some kind, give it known weights, and call it: outputs, and the gradient of every weight.
 
     The first output is that in evaluation, the second that in training.
     """
     random = torch.Generator().manual_seed(seed)
     layer = kind(d_model, heads).double()
-    right = Differential(d_model, heads).state_dict()
-    layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in right.items()})
+    state = right(d_model, heads).state_dict()
+    layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in state.items()})
     x = torch.randn(2, n, d_model, generator=random).double()
     mask = causal_mask(n) if masked else None
     found = [layer.eval()(x, mask), layer.train()(x, mask)]
@@ -142,8 +144,8 @@ def _run(kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: i
     if weighed.requires_grad:
         weighed.sum().backward()
     named = dict(layer.named_parameters())
-    slopes = [named[name].grad if name in named else None for name in right]
-    zeros = [torch.zeros_like(w).double() for w in right.values()]
+    slopes = [named[name].grad if name in named else None for name in state]
+    zeros = [torch.zeros_like(w).double() for w in state.values()]
     return [*(y.detach() for y in found), *(zero if s is None else s for s, zero in zip(slopes, zeros, strict=True))]
 
 

@@ -201,11 +201,16 @@ def _one_channel(x: Tensor) -> Tensor:
 
 def _any_layer(draw: Draw) -> tuple:
     words, channels = draw.whole(1, 5), draw.whole(2, 4)
+    x = draw.normal(draw.whole(1, 3), words, channels, scales=(1.0, 0.3))
     see = draw.yes_or_no(words, words, share=0.7) | torch.eye(words, dtype=torch.bool)
     see |= masks.causal_mask(words) if draw.chance() else see
-    others = [("erased", _erased), ("the word after the next", _next_alone), ("one channel", _one_channel)]
-    name, function = draw.one_of([("some mask", _mixed(see)), ("centered", _hidden_mean), *others])
-    return Layer(name, function), draw.normal(draw.whole(1, 3), words, channels, scales=(1.0, 0.3))
+
+    def lowered(y: Tensor) -> Tensor:  # by whatever another text has at the next place: it never grows
+        return y - torch.cat([(y - x)[:, 1:].square(), 0 * y[:, :1]], 1)
+
+    others = [("the word after the next", _next_alone), ("one channel", _one_channel), ("lowered", lowered)]
+    known = [("erased", _erased), ("centered", _hidden_mean), *others]
+    return Layer(*draw.one_of([("some mask", _mixed(see)), *known])), x
 
 
 def _moved(layer: Callable, x: Tensor, change: Callable[[Tensor, int], Tensor]) -> list[list[bool]]:
