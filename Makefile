@@ -11,7 +11,7 @@ ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/nu
 $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors read zip pdf lab notebooks lint bench constraints clean
+.PHONY: help book test test-all test-slow test-processors read zip pdf lab notebooks lint bench mutants constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -68,6 +68,10 @@ bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side 
 	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it
 	$(PIP) install --quiet --no-deps labml-nn==0.5.1 || true
 	$(PY) benchmarks/run.py
+
+mutants: .venv/.with-book,test  ## change every solution in every way a machine knows, and let its checker judge (10 minutes)
+	$(PY) tools/mutate_solutions.py
+	$(PY) tools/make_checker_table.py
 
 constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in constraints.txt anew
 	$(PY) tools/make_constraints.py

@@ -6,6 +6,7 @@ A test compares the page with what the checkers do now.
 """
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from mha.course.exercises.exercise import judge
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "book" / "checkers.md"
+MUTANTS = json.loads((ROOT / "benchmarks" / "mutants.json").read_text("utf8"))
 
 HEAD = """# The checkers and the wrong answers they catch
 
@@ -25,7 +27,14 @@ checker and writes this page (`python tools/make_checker_table.py`); a test repe
 means that the reader is told which mistake it looks like.
 
 After the values, each checker compares the gradients of the inputs and tries a second number type, wherever the
-exercise has them. What you have solved yourself shows `mha.course.exercises.progress()`.
+exercise has them, and then inputs that it draws: other sizes, very large and very small numbers, empty rows, all that
+the text allows.
+
+Those wrong answers were thought of by people. A second program thinks of nothing: it changes our own solution in every
+way it knows, one thing at a time (an operator, a constant, an axis, a comparison, a term or a call left out, arguments
+exchanged, an argument ignored, a first result kept), and asks the checker (`make mutants`). A change that gives the
+solution's result on 1,000 drawn inputs is none, and is not counted. The column *changed by machine* says how many of
+the others were rejected. What you have solved yourself shows `mha.course.exercises.progress()`.
 """
 
 
@@ -47,16 +56,21 @@ def labels(path):
     return found
 
 
-def row(exercise, label):
+def machine(name):
+    """How many mutants of a solution were rejected, of how many that are none of it."""
+    found = MUTANTS[name]
+    return found["rejected"], found["rejected"] + len(found["survived"])
+
+
+def row(exercise, label, mutants):
     """One line of the table, and how many wrong answers there were, were caught, and were named."""
     told = [(diagnosis, *judge(exercise, wrong)) for diagnosis, wrong in exercise.mistakes.items()]
     caught = sum(not right for _, right, _ in told)
     named = sum(message.endswith(f"It looks like this: {diagnosis}.") for diagnosis, _, message in told)
     wrong = " · ".join(diagnosis.replace("|", "\\|").replace("$", "\\$") for diagnosis in exercise.mistakes)
     name = exercise.name.replace("|", "\\|")
-    return f"| {{ref}}`{name} <{label}>` | {caught} of {len(told)} | {named} of {len(told)} | {wrong} |", (
-        len(told), caught, named,
-    )  # fmt: skip
+    counts = f"{caught} of {len(told)} | {named} of {len(told)} | {mutants[0]} of {mutants[1]}"
+    return f"| {{ref}}`{name} <{label}>` | {counts} | {wrong} |", (len(told), caught, named, *mutants)
 
 
 def page():
@@ -65,16 +79,22 @@ def page():
     for path, checkers in chapters():
         title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ")
         where = labels(path)
-        rows, counts = zip(*(row(value, where[name]) for name, value in checkers.items()), strict=True)
+        topic = path.stem[3:]
+        rows, counts = zip(
+            *(row(value, where[name], machine(f"{topic}.{name}")) for name, value in checkers.items()), strict=True
+        )
         totals += counts
         parts += [
             f"\n## {path.stem[:2]} {title}\n",
-            "| exercise | caught | named | the wrong answers |",
-            "|---|---|---|---|",
+            "| exercise | caught | named | changed by machine | the wrong answers |",
+            "|---|---|---|---|---|",
             *rows,
         ]
-    known, caught, named = map(sum, zip(*totals, strict=True))
-    total = f"\n**{len(totals)} checkers, {known} wrong answers: {caught} caught, {named} named.**\n"
+    known, caught, named, rejected, mutants = map(sum, zip(*totals, strict=True))
+    total = (
+        f"\n**{len(totals)} checkers, {known} wrong answers: {caught} caught, {named} named. "
+        f"{mutants:,} more made by machine: {rejected:,} rejected.**\n"
+    )
     return "\n".join([HEAD.rstrip(), total.rstrip(), *parts]) + "\n"
 
 

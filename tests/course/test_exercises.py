@@ -13,13 +13,23 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from programs import load
 from torch import Tensor
 
 import mha
 from mha.course import TOPICS
-from mha.course.exercises import cache_and_sharing, compose, exercise, split_and_merge
+from mha.course.exercises import (
+    cache_and_sharing,
+    compose,
+    depth_and_norms,
+    exercise,
+    split_and_merge,
+    why_attention,
+    why_scale,
+)
 from mha.course.exercises.compare import compare, same
 from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
+from mha.course.exercises.legal import Draw, drawn_cases
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -143,19 +153,55 @@ def test_what_is_to_be_written_by_hand_may_not_be_called(cheat, name):
     assert judge(split_and_merge.check_split, lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2))[0]
 
 
-def asked_by_hand():
-    """The checkers of exercises whose text says what not to use."""
+def asking(words):
+    """The checkers of exercises whose text says something."""
     for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
         text = ""
         for cell in nbformat.read(path, as_version=4).cells:
             if ":::{exercise}" in cell.source:
                 text = cell.source.rpartition(":::{exercise}")[2].partition(":::")[0]
-            elif cell.cell_type == "code" and re.search(r"Do\s+not\s+use", text):
+            elif cell.cell_type == "code" and re.search(words, text):
                 yield from (f"{path.stem[3:]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
 
 
 def test_where_the_page_says_by_hand_the_checker_does():
-    assert set(asked_by_hand()) == {p.id for p in OF_CHAPTERS if p.values[0].by_hand}
+    by_hand = set(asking(r"Do\s+not\s+use|[Pp]lain\s+Python|without\s+the\s+package"))
+    assert by_hand == {p.id for p in OF_CHAPTERS if p.values[0].by_hand}
+    instead = set(asking(r"[Pp]lain\s+Python|[Ww]ithout\s+autograd|No\s+autograd|not\s+torch's\s+own\s+function"))
+    assert instead == {p.id for p in OF_CHAPTERS if p.values[0].forbidden}
+
+
+def solved_elsewhere(x, heads):
+    return mha.split_heads(x, heads)
+
+
+def by_a_helper(x, heads):
+    return solved_elsewhere(x, heads)
+
+
+def gradients_by_autograd(q, k, v, g):
+    inputs = [t.detach().requires_grad_() for t in (q, k, v)]
+    read = (inputs[0] @ inputs[1].mT / q.shape[-1] ** 0.5).softmax(-1) @ inputs[2]
+    return torch.autograd.grad(read, inputs, g)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "cheat", "name"),
+    [
+        (split_and_merge.check_split, by_a_helper, "mha"),
+        (why_scale.check_backward, gradients_by_autograd, "autograd"),
+        (why_attention.check_softmax, lambda row: torch.tensor(row).double().softmax(0).tolist(), "torch"),
+        (
+            depth_and_norms.check_norm,
+            lambda x, gain, shift, eps: torch.layer_norm(x, x.shape[-1:], gain, shift, eps),
+            "layer_norm",
+        ),
+    ],
+)
+def test_what_does_the_exercise_is_found_in_helpers_and_by_its_name(exercise, cheat, name):
+    right, message = judge(exercise, cheat)
+    assert not right
+    assert f"the numbers are right, but your function uses `{name}`" in message
 
 
 def grouped(q, k, v):
@@ -213,6 +259,36 @@ def test_right_numbers_that_need_too_much_room_are_told_so(exercise, answer, lea
     right, message = judge(exercise, answer)
     assert right is lean
     assert ("the numbers are right, but your function makes a tensor of" in message) is not lean
+
+
+# ---- solutions that a machine has changed
+
+
+MUTANTS = json.loads((NOTEBOOKS.parent / "benchmarks" / "mutants.json").read_text("utf8"))
+
+
+@every_exercise
+def test_machine_made_wrong_answers_were_tried_on_this_code(exercise, request):
+    name = request.node.callspec.id
+    found = MUTANTS[name]
+    assert found["code"] == load("tools/mutate_solutions.py").code_of(name), f"make mutants (or --only {name})"
+    assert found["mutants"] == found["rejected"] + len(found["equivalent"]) + len(found["survived"])
+    assert found["mutants"] >= 20
+    assert found["rejected"] >= 0.98 * (found["mutants"] - len(found["equivalent"]))
+
+
+@pytest.mark.slow
+@every_exercise
+def test_some_machine_made_wrong_answers_are_still_rejected(exercise, request):
+    """One in six, from the first to the last."""
+    tool, name = load("tools/mutate_solutions.py"), request.node.callspec.id
+    known = [*MUTANTS[name]["equivalent"], *MUTANTS[name]["survived"]]
+    every = list(tool.mutants(name, exercise.solution, len(exercise.cases()[0])))
+    chosen = [(what, mutant) for what, mutant in every[::6] if what not in known]
+    assert chosen
+    quick = dataclasses.replace(exercise, mistakes={}, seconds=2.0)
+    for what, mutant in chosen:
+        assert not judge(quick, mutant)[0], what
 
 
 # ---- any answer at all
@@ -358,7 +434,7 @@ def test_an_answer_that_prints_or_draws_random_numbers_is_judged_by_its_result(e
         return exercise.solution(*case)
 
     state = torch.get_rng_state()
-    assert judge(dataclasses.replace(exercise, by_hand=False), talkative)[0]
+    assert judge(dataclasses.replace(exercise, by_hand=False, forbidden=()), talkative)[0]
     assert torch.equal(torch.get_rng_state(), state)
     assert capsys.readouterr().out == "hello\n" * len(exercise.cases())
 
@@ -479,6 +555,8 @@ TRIPLE = Exercise(
     name="triple",
     solution=lambda x: 3 * x,
     cases=lambda: [(torch.ones(2, dtype=torch.float64),), (torch.arange(3.0, dtype=torch.float64),)],
+    legal=lambda draw: (draw.normal(draw.whole(0, 4)),),
+    gradients=True,
 )
 
 
@@ -494,16 +572,58 @@ def test_right_values_with_wrong_gradients_are_rejected():
         assert "the values are right, but no gradient flows back through it" in message
     right, message = judge(TRIPLE, lambda x: 2 * x.detach() + x)
     assert not right
-    assert "the values are right, but not the gradients of the inputs: yours gives" in message
+    assert "the values are right, but not the gradients of the inputs: entry 0: yours gives" in message
 
 
 def test_a_number_type_that_is_fixed_is_found():
-    right, message = judge(TRIPLE, lambda x: 3 * x.double())
+    assert judge(TRIPLE, lambda x: 3 * x.double())[0]  # more digits than were asked for
+    right, message = judge(TRIPLE, lambda x: 3 * x.float())
     assert not right
-    assert "in another number type the dtype is torch.float64, it should be torch.float32" in message
+    assert "the dtype is torch.float32, it should be torch.float64" in message
     right, message = judge(TRIPLE, lambda x: x @ torch.eye(len(x), dtype=torch.float64) * 3)
     assert not right
     assert "raised RuntimeError" in message
+
+
+def test_an_answer_without_gradients_is_right_where_the_text_asks_for_none():
+    by_numpy = dataclasses.replace(TRIPLE, gradients=False)
+    assert judge(by_numpy, lambda x: torch.from_numpy(3 * x.detach().numpy()))[0]
+    right, message = judge(by_numpy, lambda x: 2 * x.detach() + x)
+    assert not right
+    assert "not the gradients of the inputs: entry 0: yours gives" in message
+
+
+def test_what_is_right_on_the_cases_alone_is_rejected_on_a_drawn_input():
+    for wrong in (
+        lambda x: 3 * x.clamp(max=2),
+        lambda x: 3 * x if len(x) > 1 else 2 * x,
+        lambda x: 3 * x if len(x) else x + None,
+    ):
+        right, message = judge(TRIPLE, wrong)
+        assert not right
+        assert "right on the first cases, but not on every input: " in message
+
+
+def test_a_first_result_that_is_kept_is_found():
+    kept = {}
+    right, message = judge(TRIPLE, lambda x: kept.setdefault(len(x), 3 * x))
+    assert not right
+    assert "not on every input" in message or "right is" in message or "gradient" in message
+
+
+def test_two_draws_of_one_form_have_the_same_sizes_and_other_numbers():
+    first, second, third = (Draw(4, 0), Draw(4, 1), Draw(4, 0))
+    x, y, z = (draw.normal(draw.whole(1, 9), draw.one_of([2, 3])) for draw in (first, second, third))
+    assert x.shape == y.shape == z.shape
+    assert torch.equal(x, z)
+    assert not torch.equal(x, y)
+    assert len({Draw(form).whole(1, 9) for form in range(50)}) == 9
+
+
+@every_exercise
+def test_what_is_drawn_is_the_same_every_time(exercise):
+    first, again = (drawn_cases(exercise.legal, 3) for _ in range(2))
+    assert same(numbers(first), numbers(again), 0.0)
 
 
 def test_a_result_may_share_memory_with_an_argument():
@@ -522,8 +642,8 @@ def record(tmp_path, monkeypatch):
 
 
 def solve(exercise):
-    def my_answer(*case):
-        return exercise.solution(*case)
+    def my_answer(*case, solution=exercise.solution):  # an argument: rules look at names
+        return solution(*case)
 
     exercise(my_answer)
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend, merge_heads, split_heads
 
 
@@ -19,10 +20,17 @@ def _share(rank: int, processes: int, heads: int, kv_heads: int) -> list[list[in
     return [_block(rank, heads // processes), _block(rank, kv_heads // processes)]
 
 
+def _any_share(draw: Draw) -> tuple:
+    processes = draw.integer(1, 6)
+    kv_heads = processes * draw.integer(1, 4)
+    return draw.integer(0, processes - 1), processes, kv_heads * draw.integer(1, 4), kv_heads
+
+
 check_share = Exercise(
     name="who owns which head",
     solution=_share,
     cases=lambda: [(1, 2, 4, 2), (2, 4, 32, 8), (0, 1, 6, 3), (7, 8, 64, 8), (1, 3, 12, 12)],
+    legal=_any_share,
     mistakes={
         "the heads are dealt out like cards: a process then owns queries without their keys": lambda r, p, h, g: [
             list(range(r, h, p)),
@@ -79,10 +87,19 @@ def _uncut(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, heads:
     return _part(x, w_q, w_k, w_v, w_o, heads, 0, 1)
 
 
+def _any_layer(draw: Draw) -> tuple:
+    processes = draw.whole(1, 4)
+    heads = processes * draw.whole(1, 3)
+    m = heads * draw.whole(1, 3)
+    w_q, w_k, w_v, w_o = (draw.normal(m, m, scales=(0.5, 1.0)) for _ in range(4))
+    return draw.normal(draw.whole(1, 5), m), w_q, w_k, w_v, w_o, heads, draw.integer(0, processes - 1), processes
+
+
 check_part = Exercise(
     name="the term of one process",
     solution=_part,
     cases=_layers,
+    legal=_any_layer,
     mistakes={
         "this is the whole output, not the term of one process": _uncut,
         "rows of w_q, w_k, w_v were taken: a head owns columns": _rows_for_columns,
@@ -116,6 +133,12 @@ def _seconds(
     return operations / speed / processes + sent / link
 
 
+def _any_machine(draw: Draw) -> tuple:
+    operations, numbers = (draw.one_of([1.0, 1e9]) * draw.number(1.0, 100.0) for _ in range(2))
+    speed, link = (draw.one_of([1.0, 1e6]) * draw.number(1.0, 100.0) for _ in range(2))
+    return operations, numbers, draw.integer(1, 64), draw.integer(1, 16), speed, link
+
+
 check_seconds = Exercise(
     name="the time on several devices",
     solution=_seconds,
@@ -125,6 +148,7 @@ check_seconds = Exercise(
         (9e12, 7e7, 16, 8, 1e15, 4.5e11),
         (9e12, 7e7, 8, 64, 1e15, 5e10),
     ],
+    legal=_any_machine,
     mistakes={
         "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
             o, n / 2, b, p, s, w
@@ -169,10 +193,17 @@ def _join(tops: Tensor, sums: Tensor, reads: Tensor) -> Tensor:
     return _weigh(sums * (tops - tops.max(0).values).exp(), reads)
 
 
+def _any_reports(draw: Draw) -> tuple:
+    p, n, d = draw.whole(1, 4), draw.whole(1, 4), draw.whole(1, 4)
+    tops = draw.normal(p, n, scales=(1.0, 300.0, 3.0)) + draw.one_of([0.0, 900.0, -900.0])
+    return tops, draw.uniform(p, n, low=1.0, high=9.0), draw.normal(p, n, d)
+
+
 check_join = Exercise(
     name="one read from several devices",
     solution=_join,
     cases=_reports,
+    legal=_any_reports,
     mistakes={
         "the mean of all reads: a device with larger scores counts more": lambda t, s, r: r.mean(0),
         "the sum of all reads: the weights of all devices must sum to one": lambda t, s, r: r.sum(0),

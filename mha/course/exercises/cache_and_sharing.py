@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend
 
 
@@ -26,10 +27,25 @@ def _bytes(layers: int, heads: int, kv_heads: int, d_head: int, texts: int, leng
     return 2 * layers * kv_heads * d_head * texts * length * bits // 8
 
 
+def _any_sizes(draw: Draw) -> tuple:
+    kv_heads = draw.integer(1, 8)
+    heads, width = kv_heads * draw.integer(1, 8), draw.integer(1, 128)
+    return (
+        draw.integer(1, 40),
+        heads,
+        kv_heads,
+        width,
+        draw.integer(1, 9),
+        draw.integer(1, 9000),
+        draw.one_of([4, 8, 32]),
+    )
+
+
 check_bytes = Exercise(
     name="the size of a cache",
     solution=_bytes,
     cases=_sizes,
+    legal=_any_sizes,
     mistakes={
         "only the keys are counted: values are kept too": lambda *a: _bytes(*a) // 2,
         "queries are counted as well, but nobody keeps them": lambda n, h, g, *a: (
@@ -66,10 +82,16 @@ def _behind(filling: list[int], old: int, new: int) -> Tensor:
     return _mask([0] * len(filling), old, new) & (column < old + new - torch.tensor(filling)[:, None, None, None])
 
 
+def _any_filling(draw: Draw) -> tuple:
+    old, new = draw.whole(0, 4), draw.whole(1, 4)
+    return [draw.integer(0, old + new) for _ in range(draw.whole(1, 4))], old, new
+
+
 check_mask = Exercise(
     name="who may look at whom behind a cache",
     solution=_mask,
     cases=_fillings,
+    legal=_any_filling,
     mistakes={
         "the triangle is aligned to the first key: behind a cache it belongs to the last": (
             lambda f, old, new: _mask(f, old, new, start=0)
@@ -113,10 +135,18 @@ def _averaged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return attend(mean, k, v).repeat_interleave(q.shape[1] // k.shape[1], 1)
 
 
+def _any_groups(draw: Draw) -> tuple:
+    b, groups, d = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 4)
+    q = draw.normal(b, groups * draw.whole(1, 3), draw.whole(1, 4), d, scales=(1.0, 20.0))
+    keys = draw.whole(1, 5)
+    return q, draw.normal(b, groups, keys, d), draw.normal(b, groups, keys, d)
+
+
 check_shared = Exercise(
     name="shared heads without a copy",
     solution=_shared,
     cases=_groups,
+    legal=_any_groups,
     mistakes={
         "head a reads key head a mod g, as `tile` gives; it should be a // (h/g)": (
             lambda q, k, v: attend(q, _tiled(q, k), _tiled(q, v))
@@ -159,10 +189,17 @@ def _wrong_product(a: Tensor, b: Tensor) -> Tensor:
     return u @ vt.mT
 
 
+def _any_heads(draw: Draw) -> tuple:
+    d = draw.whole(1, 4)
+    n = d + draw.whole(2, 6)
+    return draw.normal(n, d) + draw.one_of([0.0, 1.0]), draw.normal(n, d, scales=(1.0, 10.0)) + draw.one_of([0.0, 1.0])
+
+
 check_turn = Exercise(
     name="turn one head towards another",
     solution=_turn,
     cases=_heads,
+    legal=_any_heads,
     mistakes={
         "this turns b towards a: the transpose is wanted": lambda a, b: _turn(b, a),
         "svd returns V transposed already, and it was transposed again": _wrong_product,

@@ -5,6 +5,7 @@ from statistics import mean, median, pstdev, stdev
 
 from mha.course.comparison.results import STUDENT
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _paired(layer, plain, *, spread=stdev, middle=mean, factor=None, root=True, sign=1, width=1.0):
@@ -20,6 +21,11 @@ def _unpaired(layer, plain):
     return mean(layer) - mean(plain) - half, mean(layer) - mean(plain) + half
 
 
+def _any_results(draw: Draw) -> tuple:
+    seeds, scale = draw.whole(2, 10), draw.one_of([1.0, 100.0, 0.01])
+    return tuple((scale * draw.uniform(seeds, low=0.5)).tolist() for _ in range(2))
+
+
 check_paired = Exercise(
     name="a paired difference",
     solution=_paired,
@@ -28,6 +34,7 @@ check_paired = Exercise(
         ([0.91, 0.84, 0.96, 0.88, 0.90], [0.89, 0.85, 0.91, 0.86, 0.84]),
         ([2.33, 2.21, 2.40, 2.18], [2.35, 2.26, 2.38, 2.25]),
     ],
+    legal=_any_results,
     mistakes={
         "not paired: the spreads of both layers came together": _unpaired,
         "divided by n, not by n − 1": lambda a, b: _paired(a, b, spread=pstdev),
@@ -51,10 +58,20 @@ def _widest(weights, heads, *, bias=4, squares=4.0, step=None):
     return max(d for d in range(0, 4000, step) if squares * d * d + bias * d <= weights)
 
 
+def _any_budget(draw: Draw) -> tuple:
+    heads = draw.integer(1, 16)
+    width = heads * draw.integer(1, draw.one_of([3, 60]))
+    fits = 4 * width * width + 4 * width
+    return fits + draw.one_of([0, -1, draw.integer(0, 5000)]) + (
+        4 * heads * (heads + 1) if width == heads else 0
+    ), heads
+
+
 check_budget = Exercise(
     name="an equal budget",
     solution=_widest,
     cases=lambda: [(4223, 4), (5000, 4), (4 * 64 * 64 + 4 * 64, 8), (1136768, 8), (1182000, 16)],
+    legal=_any_budget,
     mistakes={
         "the biases are forgotten": lambda w, h: _widest(w, h, bias=0),
         "the heads must divide the width": lambda w, h: _widest(w, h, step=1),
@@ -74,6 +91,17 @@ def _cheapest(lows, highs, costs, worse, *, passes=lambda low, high, worse: low 
     return pick(left, key=lambda i: costs[i], default=0)
 
 
+def _any_choice(draw: Draw) -> tuple:
+    count, plain, worse = draw.whole(1, 6), draw.integer(0, 20), draw.number(0.0, 0.1)
+    lows = [draw.number(-0.2, 0.1) for _ in range(count)]
+    lows[0] = draw.one_of([lows[0], -worse])  # no worse than the margin is good enough
+    highs = [low + draw.number(0.0, 0.3) for low in lows]
+    place = plain % (count + 1)
+    lows.insert(place, 0.0)
+    highs.insert(place, 0.0)
+    return lows, highs, [float(n + 1) for n in draw.order(count + 1)], worse
+
+
 check_choose = Exercise(
     name="a choice by rule",
     solution=_cheapest,
@@ -84,6 +112,7 @@ check_choose = Exercise(
         ([0.0, -0.20, -0.25], [0.0, -0.10, 0.30], [10, 2, 3], 0.01),
         ([0.0, -0.40, -0.10], [0.0, 0.05, 0.20], [10, 3, 6], 0.02),
     ],
+    legal=_any_choice,
     mistakes={
         "the best mean, whatever it costs": lambda lo, hi, c, w: max(range(len(c)), key=lambda i: lo[i] + hi[i]),
         "the cheapest, whatever it can do": lambda lo, hi, c, w: c.index(min(c)),

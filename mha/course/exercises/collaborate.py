@@ -5,16 +5,22 @@ import math
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _count(d_model, heads, d_shared):
     return 2 * d_model * d_shared + heads * d_shared + 2 * d_model**2
 
 
+def _any_sizes(draw: Draw) -> tuple:
+    return draw.integer(1, 800), draw.integer(1, 16), draw.integer(1, 800)
+
+
 check_count = Exercise(
     name="the weights of a shared layer",
     solution=_count,
     cases=lambda: [(12, 3, 4), (512, 8, 512), (512, 8, 171), (768, 12, 256)],
+    legal=_any_sizes,
     mistakes={
         "the mixing vectors are forgotten": lambda d, h, r: 2 * d * r + 2 * d * d,
         "every head has a W_q and a W_k of its own": lambda d, h, r: 2 * h * d * r + h * r + 2 * d * d,
@@ -45,10 +51,17 @@ def _spaces() -> list[tuple]:
     return [(draw(n, r), draw(n, r), draw(h, r), draw(h, n), d) for n, h, r, d in sizes]
 
 
+def _any_space(draw: Draw) -> tuple:
+    i, j, heads, shared = draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 4), draw.whole(1, 6)
+    q, k, mixing = draw.normal(i, shared), draw.normal(j, shared), draw.normal(heads, shared)
+    return q, k, mixing, draw.normal(heads, j, scales=(1.0, 20.0)), draw.integer(1, 9)
+
+
 check_scores = Exercise(
     name="scores in a shared space",
     solution=_scores,
     cases=_spaces,
+    legal=_any_space,
     mistakes={
         "the content bias is left out": lambda q, k, m, c, d: _scores(q, k, m, c * 0, d),
         "the content bias is added after the division": lambda *a: _scores(*a, after=True),
@@ -82,10 +95,17 @@ def _terms() -> list[tuple]:
     ]
 
 
+def _any_terms(draw: Draw) -> tuple:
+    m, k, shared = draw.whole(3, 6), draw.whole(3, 6), draw.whole(1, 4)
+    matrices = draw.normal(draw.whole(1, 4), m, k, scales=(1.0, 100.0))
+    return matrices, draw.normal(m, shared, scales=(1.0,)), draw.normal(k, shared, scales=(1.0,))
+
+
 check_mixing = Exercise(
     name="the best mixing vectors",
     solution=_mixing,
     cases=_terms,
+    legal=_any_terms,
     mistakes={
         "the terms overlap: their products with each other are left out": lambda t, a, b: torch.einsum(
             "hmk,mr,kr->hr", t, a, b

@@ -24,7 +24,11 @@ KINDS: dict[type | tuple[type, ...], str] = {
 
 
 def compare(result: Any, right: Any, tolerance: float) -> str:
-    """Say what is wrong with a result, or nothing: first its kind, then its form, then its numbers."""
+    """Say what is wrong with a result, or nothing: first its kind, then its form, then its numbers.
+
+    A number of NumPy is a number, and float64 is as good as the float32 that was expected.
+    """
+    result = _as_expected(result, right)
     if _kind(result) != _kind(right):
         return f"{_kind(right)} was expected, your function returned {type(result).__name__}{_cure(result, right)}"
     if isinstance(right, (Tensor, np.ndarray)):
@@ -37,7 +41,53 @@ def compare(result: Any, right: Any, tolerance: float) -> str:
         return f"{len(right)} entries were expected, your function returned {len(result)}: {show(result)}"
     if same(result, right, tolerance):
         return ""
-    return f"yours gives {show(result)}, right is {show(right)}{_first_difference(result, right, tolerance)}"
+    if isinstance(right, (list, tuple)):
+        return _in_entry(result, right, tolerance)
+    yours, other = _unlike(result, right)
+    return f"yours gives {yours}, right is {other}{_first_difference(result, right, tolerance)}"
+
+
+def _in_entry(result: Any, right: Any, tolerance: float) -> str:
+    """Say what is wrong with a list: the whole of a short one, otherwise the first entry that differs."""
+    if all(isinstance(x, (bool, int, float, str)) for x in right):
+        yours, other = _unlike(result, right)
+        return f"yours gives {yours}, right is {other}"
+    where = next((n for n, (x, y) in enumerate(zip(result, right, strict=True)) if not same(x, y, tolerance)), 0)
+    return f"entry {where}: {compare(result[where], right[where], tolerance)}"
+
+
+def _unlike(result: Any, right: Any) -> tuple[str, str]:
+    """Write two values with as many digits as it takes to tell them apart."""
+    for digits in (4, 8, 17):
+        yours, other = (show(value, digits) for value in (result, right))
+        if yours != other:
+            break
+    return yours, other
+
+
+def _as_expected(result: Any, right: Any) -> Any:
+    """Write a right answer of a neighboring type as the expected one."""
+    if isinstance(result, np.generic) and isinstance(right, (bool, int, float)):
+        return result.item()
+    if isinstance(result, Tensor) and isinstance(right, Tensor):
+        wider = result.dtype == torch.float64 and right.dtype == torch.float32
+        return result.to(right.dtype) if wider else result
+    if isinstance(result, (list, tuple)) and isinstance(right, (list, tuple)) and len(result) == len(right):
+        try:
+            return [_as_expected(x, y) for x, y in zip(result, right, strict=True)]
+        except RecursionError:  # a list that holds itself
+            return result
+    return result
+
+
+def largest_number(value: Any) -> float:
+    """Find the largest magnitude among all finite numbers in a value, or 1 where there is none."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        numbers = torch.as_tensor(value).detach().double().abs()
+        return float(numbers[numbers.isfinite()].max()) if numbers.isfinite().any() else 1.0
+    if isinstance(value, (list, tuple)):
+        return max(map(largest_number, value), default=1.0)
+    return abs(float(value)) if isinstance(value, (int, float)) and math.isfinite(value) else 1.0
 
 
 def _first_difference(result: Any, right: Any, tolerance: float) -> str:
@@ -92,10 +142,10 @@ def _equal(a: Any, b: Any, tolerance: float) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def show(value: Any) -> str:
+def show(value: Any, digits: int = 4) -> str:
     """Write a value in one short line."""
     try:
-        text = _write(value)
+        text = _write(value, digits)
     except Exception:
         text = f"something of type {type(value).__name__}"
     return _shortened(text)
@@ -116,13 +166,18 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
-def _write(value: Any) -> str:
+def _write(value: Any, digits: int = 4) -> str:
     if isinstance(value, (Tensor, np.ndarray)):
         numbers = torch.as_tensor(value).detach().flatten()
-        short = [round(x, 4) if isinstance(x, float) else x for x in numbers[:SHOWN].tolist()]
+        short = [_rounded(x, digits) if isinstance(x, float) else x for x in numbers[:SHOWN].tolist()]
         return f"{str(short)[:-1]}{', …' if len(numbers) > SHOWN else ''}] of shape {tuple(value.shape)}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_write, value)) + "]"
+        return "[" + ", ".join(_write(one, digits) for one in value) + "]"
     return str(value)
+
+
+def _rounded(number: float, digits: int) -> float:
+    """Round to some decimals, or to some digits where decimals would leave nothing."""
+    return round(number, digits) if abs(number) >= 10**-digits or number == 0 else float(f"{number:.{digits}g}")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _random(*shape: int, seed: int = 17) -> Tensor:
@@ -31,10 +32,18 @@ def _texts() -> list[tuple]:
     return cases
 
 
+def _any_text(draw: Draw) -> tuple:
+    heads, i, j = draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 5)
+    mask = draw.yes_or_no(i, j, share=draw.one_of([0.3, 0.7, 1.0]))
+    mask |= torch.arange(j) == draw.integers(0, j - 1, i, 1)  # one key at least
+    return draw.normal(heads, i, j, scales=(1.0, 10.0)), draw.normal(heads, heads), draw.normal(heads, heads), mask
+
+
 check_talk = Exercise(
     name="talking heads",
     solution=_talk,
     cases=_texts,
+    legal=_any_text,
     mistakes={
         "mix_scores goes from column to row: it is transposed": lambda s, a, b, m: _talk(s, a.mT, b, m),
         "mix_weights goes from column to row: it is transposed": lambda s, a, b, m: _talk(s, a, b.mT, m),
@@ -75,10 +84,17 @@ def _matrices(w1: Tensor, w2: Tensor, gate: Tensor, base: Tensor) -> Tensor:
     return base + _norm(w1).mT @ w2 + torch.diag_embed(gate.tanh())
 
 
+def _any_said(draw: Draw) -> tuple:
+    n, rank, heads = draw.whole(1, 4), draw.whole(1, 3), draw.whole(1, 5)
+    w1 = draw.normal(n, rank, heads, scales=(1.0, 1e-3, 100.0))
+    return w1, draw.normal(n, rank, heads), draw.normal(n, heads, scales=(1.0, 5.0)), draw.normal(heads, heads)
+
+
 check_matrices = Exercise(
     name="what words say",
     solution=_matrices,
     cases=_said,
+    legal=_any_said,
     mistakes={
         "w1 is not brought to size 1": lambda a, b, g, w: w + a.mT @ b + torch.diag_embed(g.tanh()),
         "w1 is divided by its length; root mean square 1 is √h times as much": (
@@ -121,10 +137,16 @@ def _query_side(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
     return torch.einsum("rij,irh->hij", torch.einsum("gij,irg->rij", x, w1), w2)
 
 
+def _any_keys(draw: Draw) -> tuple:
+    heads, i, j, rank = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 3)
+    return draw.normal(heads, i, j), draw.normal(j, rank, heads), draw.normal(j, rank, heads)
+
+
 check_key_side = Exercise(
     name="the side of the keys",
     solution=_key_side,
     cases=_keys,
+    legal=_any_keys,
     mistakes={
         "the weights are taken at the query, not at the key": _query_side,
         "w1 is taken at the query, w2 at the key": lambda x, a, b: torch.einsum(
@@ -161,10 +183,15 @@ def _extra(d: int, h: int, rank: int, *, networks: int = 4, bases: int = 2, gate
     return networks * (d * hidden + second * hidden**2 + gates * d * h) + bases * h * h
 
 
+def _any_layer(draw: Draw) -> tuple:
+    return draw.integer(1, 1024), draw.integer(1, 32), draw.integer(1, 6)
+
+
 check_extra = Exercise(
     name="the weights of composition",
     solution=_extra,
     cases=lambda: [(6, 3, 1), (32, 4, 2), (1024, 16, 2), (96, 6, 3)],
+    legal=_any_layer,
     mistakes={
         "two small networks instead of four: both places have both sides": lambda *a: _extra(*a, networks=2),
         "one small network for everything": lambda *a: _extra(*a, networks=1),

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _calls() -> list[tuple]:
@@ -16,10 +17,17 @@ def _count(b, i, j, fresh, d, _heads=1, *, into=2, out=2, each=2, scores=1, read
     return each * (into * b * i * d * d + out * b * fresh * d * d + (scores + read) * b * i * j * d)
 
 
+def _any_call(draw: Draw) -> tuple:
+    keys, heads = draw.integer(1, 50), draw.integer(1, 6)
+    width = heads * draw.integer(1, 9)
+    return draw.integer(1, 5), draw.integer(1, 50), keys, draw.integer(0, keys), width, heads
+
+
 check_operations = Exercise(
     name="operations of one call",
     solution=_count,
     cases=_calls,
+    legal=_any_call,
     mistakes={
         "a multiplication and its addition are counted as one operation": lambda *a: _count(*a, each=1),
         "all keys and values are projected again, though the cache holds the old ones": (
@@ -51,10 +59,17 @@ def _steps() -> list[tuple]:
     ]
 
 
+def _any_steps(draw: Draw) -> tuple:
+    most = draw.one_of([10, 1000, 10**12])
+    steps = [(draw.integer(0, most), draw.integer(0, most)) for _ in range(draw.whole(1, 6))]
+    return steps, draw.one_of([1.0, 1e9]) * draw.number(1.0, 50.0), draw.one_of([1.0, 1e9]) * draw.number(1.0, 50.0)
+
+
 check_time = Exercise(
     name="time under two ceilings",
     solution=lambda steps, flops, bandwidth: sum(max(f / flops, m / bandwidth) for f, m in steps),
     cases=_steps,
+    legal=_any_steps,
     mistakes={
         "only the operations take time": lambda steps, flops, _b: sum(f / flops for f, _ in steps),
         "only the bytes take time": lambda steps, _f, bandwidth: sum(m / bandwidth for _, m in steps),
@@ -89,10 +104,18 @@ def _intensity(b, j, d, h, kv, size, *, ops=4, sides=2, share=None, ends=2, extr
     return ops * b * j * d / (numbers * (size if per_byte else 1))
 
 
+def _any_cache(draw: Draw) -> tuple:
+    kv_heads = draw.integer(1, 4)
+    heads = kv_heads * draw.integer(1, 4)
+    d = heads * draw.integer(1, 6)
+    return draw.integer(1, 5), draw.integer(1, 300), d, heads, kv_heads, draw.integer(1, 8)
+
+
 check_intensity = Exercise(
     name="intensity behind a cache",
     solution=_intensity,
     cases=_caches,
+    legal=_any_cache,
     mistakes={
         "every query head reads keys of its own, though heads share them": lambda *a: _intensity(*a, share=1),
         "the operations shrink with the shared heads too: every query head still compares and reads": (
@@ -141,10 +164,22 @@ def _joined(m1, s1, r1, m2, s2, r2, *, sums=1, reads=1, swap=False) -> Tensor:
     return (a**reads * r1 + b**reads * r2) / (a**sums * s1 + b**sums * s2)
 
 
+def _any_halves(draw: Draw) -> tuple:
+    i, c, size = draw.whole(1, 5), draw.whole(1, 4), draw.one_of([1.0, 3.0, 500.0])
+    halves: list[Tensor] = []
+    for keys in (draw.whole(1, 5), draw.whole(1, 5)):
+        scores = draw.normal(i, keys, scales=(size,)) + draw.one_of([0.0, 0.0, 900.0, -900.0])
+        largest = scores.amax(-1, keepdim=True)
+        weights = (scores - largest).exp()
+        halves += [largest, weights.sum(-1, keepdim=True), weights @ draw.normal(keys, c)]
+    return tuple(halves)
+
+
 check_join = Exercise(
     name="two halves of a softmax",
     solution=_joined,
     cases=_halves,
+    legal=_any_halves,
     mistakes={
         "the average of what both halves have read: a half with small scores counts as much as the other": (
             lambda m1, s1, r1, m2, s2, r2: (r1 / s1 + r2 / s2) / 2

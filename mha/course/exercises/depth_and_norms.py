@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _random(*shape: int, seed: int = 8) -> Tensor:
@@ -26,10 +27,17 @@ def _size(x: Tensor) -> Tensor:
     return x.square().sum((-2, -1)).sqrt()
 
 
+def _any_batch(draw: Draw) -> tuple:
+    b, n, m = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5)
+    common = draw.normal(b, 1, m, scales=(1.0, 5.0, 0.1))
+    return (draw.one_of([1.0, 1e-4, 1e4]) * (common + draw.normal(b, n, m, scales=(1.0, 0.05))),)
+
+
 check_unlike = Exercise(
     name="unlikeness",
     solution=_unlike,
     cases=_batches,
+    legal=_any_batch,
     mistakes={
         "the mean is taken over the channels of a word, not over the words": lambda x: _unlike(x, axis=-1),
         "the mean is taken over the batch: texts have nothing to do with each other": lambda x: _unlike(x, axis=0),
@@ -67,10 +75,17 @@ def _around(x: Tensor, w: Tensor, first: bool) -> Tensor:
     return x + torch.tanh(_normed(x) @ w) if first else _normed(x + torch.tanh(x @ w))
 
 
+def _any_part(draw: Draw) -> tuple:
+    m = draw.whole(2, 6)
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 4), m, scales=(1.0, 10.0, 0.1))
+    return x, draw.normal(m, m, scales=(0.5, 1.0)), draw.chance()
+
+
 check_around = Exercise(
     name="two places for a norm",
     solution=_around,
     cases=_layers,
+    legal=_any_part,
     mistakes={
         "`first` is turned round: the two places are exchanged": lambda x, w, first: _around(x, w, not first),
         "the norm stands before the part in both cases": lambda x, w, _: _around(x, w, True),
@@ -112,10 +127,17 @@ def _spread(x: Tensor) -> Tensor:
     return x.var(-1, unbiased=False, keepdim=True)
 
 
+def _any_words(draw: Draw) -> tuple:
+    m = draw.whole(1, 6)
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 4), m, scales=(1.0, 100.0, 1e-2)) + draw.one_of([0.0, 3.0])
+    return x, draw.normal(m), draw.normal(m), draw.one_of([1e-6, 1e-3, 2.0])
+
+
 check_norm = Exercise(
     name="LayerNorm",
     solution=_norm,
     cases=_words,
+    legal=_any_words,
     mistakes={
         "the mean is not taken away: this is RMSNorm": lambda *a: _norm(*a, center=False),
         "mean and variance run over the words of a sentence, not over the channels of a word": (
@@ -134,5 +156,6 @@ check_norm = Exercise(
         "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),
         "the shift is added before the gain is applied": lambda x, g, s, eps: _norm(x, g, g * s, eps),
     },
+    forbidden=("layer_norm", "LayerNorm", "group_norm", "batch_norm", "instance_norm"),
     next_step="The next chapter reads what trained heads do.",
 )

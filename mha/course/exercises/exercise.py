@@ -10,6 +10,7 @@ from typing import Any
 
 from mha.course import TOPICS
 from mha.course.exercises.compare import compare, same, show_case
+from mha.course.exercises.legal import Draw, find_rare_fault
 from mha.course.exercises.rules import broken_rule, find_later_faults
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
 
@@ -92,8 +93,14 @@ class Exercise:
     function that makes exactly this mistake; each must differ from the solution on some case. ``seconds`` is the time
     an answer may take for one case.
 
-    Two rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``room`` says how many
+    ``legal`` draws one more input, any that the text allows: other sizes, all sizes unequal, very large and very small
+    numbers, empty rows. An answer that is right on the cases is tried on two dozen of them.
+
+    Three rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``forbidden`` lists
+    names of functions that would do the exercise. ``room`` says how many
     numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
+    ``gradients`` says that the text asks for them: an answer through which none flow is wrong, where it is right
+    otherwise. Gradients that do flow must be right in any case.
     """
 
     name: str
@@ -104,8 +111,11 @@ class Exercise:
     tolerance: float = 1e-6
     seconds: float = 10.0
     by_hand: bool = False
+    forbidden: tuple[str, ...] = ()
     room: Callable[..., int] | None = None
     too_large: str = ""
+    legal: Callable[[Draw], tuple] | None = None
+    gradients: bool = False
 
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
@@ -123,7 +133,7 @@ def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
             return False, UNSOLVED
         if problem:
             return False, f"✗ {exercise.name}: {problem}"
-    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer)
+    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer) or find_rare_fault(exercise, answer)
     if problem:
         return False, f"✗ {exercise.name}: {problem}"
     return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()

@@ -3,16 +3,22 @@
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _chain(n, layers, feed_back):
     return n * layers if feed_back else layers
 
 
+def _any_stack(draw: Draw) -> tuple:
+    return draw.integer(1, 200), draw.integer(1, 60), draw.integer(0, 1) == 1
+
+
 check_chain = Exercise(
     name="the longest chain",
     solution=_chain,
     cases=lambda: [(3, 2, True), (3, 2, False), (10, 4, True), (10, 4, False), (1, 5, True), (1, 5, False)],
+    legal=_any_stack,
     mistakes={
         "a plain stack was given a chain that grows with the text": lambda n, layers, back: n * layers,
         "feedback was given the chain of a plain stack": lambda n, layers, back: layers,
@@ -44,10 +50,17 @@ def _states() -> list[tuple]:
     ]
 
 
+def _any_states(draw: Draw) -> tuple:
+    levels = draw.whole(1, 6)
+    states = draw.normal(levels, draw.whole(1, 4), draw.whole(1, 5), scales=(1.0, 100.0))
+    return states, draw.normal(levels, scales=(1.0, 4.0)) + draw.one_of([0.0, 800.0])
+
+
 check_memory = Exercise(
     name="the memory of a step",
     solution=_memory,
     cases=_states,
+    legal=_any_states,
     mistakes={
         "the raw numbers are the weights: they need not sum to 1": lambda s, w: torch.einsum("l,lbm->bm", w, s),
         "all levels count alike: w is not used": lambda s, w: s.mean(0),
@@ -88,10 +101,18 @@ def _tables() -> list[tuple]:
     return [(draw(d), draw(t, d), draw(d), draw(steps, d), draw(steps)) for d, t, steps in ((4, 3, 6), (3, 5, 9))]
 
 
+def _any_tables(draw: Draw) -> tuple:
+    d, t = draw.whole(1, 6), draw.whole(1, 6)
+    steps = t + draw.whole(0, 4)
+    q, k, u = draw.normal(d), draw.normal(t, d, scales=(1.0, 4.0)), draw.normal(d)
+    return q, k, u, draw.normal(steps, d), draw.normal(steps, scales=(1.0, 3.0))
+
+
 check_weights = Exercise(
     name="how far back is it",
     solution=_weights,
     cases=_tables,
+    legal=_any_tables,
     mistakes={
         "the rows are counted from the oldest memory": lambda q, k, *rest: _weights(
             q, k, *rest, rows=torch.arange(len(k))
@@ -149,10 +170,17 @@ def _texts() -> list[tuple]:
     return [(draw(n, m), draw(layers, m, m) / 2, draw(layers + 1)) for n, m, layers in ((3, 2, 2), (6, 3, 3))]
 
 
+def _any_text(draw: Draw) -> tuple:
+    m, layers = draw.whole(1, 4), draw.whole(1, 4)
+    words = draw.normal(draw.whole(1, 5), m, scales=(1.0, 0.3))
+    return words, draw.normal(layers, m, m, scales=(0.5,)), draw.normal(layers + 1)
+
+
 check_loop = Exercise(
     name="the loop",
     solution=_loop,
     cases=_texts,
+    legal=_any_text,
     mistakes={
         "every layer reads its own inputs: the plain stack": lambda *given: _loop(*given, seen="own"),
         "the word reads itself, too": lambda *given: _loop(*given, seen="self"),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.course.exercises.exercise import Exercise, judge
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.masks import causal_mask
 
@@ -31,10 +32,20 @@ def _tensors() -> list[tuple]:
     return cases
 
 
+def _any_tensors(draw: Draw) -> tuple:
+    b, heads, n, d = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5)
+    five = [draw.normal(b, heads, n, d, scales=(1.0, 4.0)) for _ in range(5)]
+    own = torch.eye(n, dtype=torch.bool)
+    mask = draw.one_of([None, causal_mask(n), draw.yes_or_no(n, n, share=0.5) | own])
+    return *five, draw.normal(heads), mask
+
+
 check_function = Exercise(
     name="differential attention as a function",
     solution=_differential,
     cases=_tensors,
+    legal=_any_tensors,
+    gradients=True,
     mistakes={
         "the scores are subtracted, not the weights": lambda q1, k1, q2, k2, v, lam, mask: attend(
             q1, k1, v, mask, edit_scores=lambda s: s - lam[:, None, None] * (q2 @ k2.mT) / q1.shape[-1] ** 0.5
@@ -64,7 +75,8 @@ check_function = Exercise(
 class Differential(nn.Module):
     """The solution of the project: attend with the difference of two maps.
 
-    Source: Ye et al. 2024, Differential Transformer, with one number λ for each head and without its group norm.
+    Source: Ye et al. 2025, Differential Transformer, with one number λ for each head, without its norm and 1 − λ_init,
+        and with as many heads as a plain layer.
     """
 
     def __init__(self, d_model: int, heads: int) -> None:
@@ -114,14 +126,32 @@ def _with(fault: str) -> type:
     return type("Wrong", (_Wrong,), {"fault": fault})
 
 
-def _run(kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int) -> Tensor:
-    """Build a layer of some kind, give it known weights, and call it."""
+def _run(
+    kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int, *, right: type = Differential
+) -> list[Tensor]:
+    """Build a layer of some kind, give it known weights, and call it: outputs, and the gradient of every weight.
+
+    The first output is that in evaluation, the second that in training.
+    """
     random = torch.Generator().manual_seed(seed)
-    layer = kind(d_model, heads).double().eval()
-    right = Differential(d_model, heads).state_dict()
-    layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in right.items()})
+    layer = kind(d_model, heads).double()
+    state = right(d_model, heads).state_dict()
+    layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in state.items()})
     x = torch.randn(2, n, d_model, generator=random).double()
-    return layer(x, causal_mask(n) if masked else None)
+    mask = causal_mask(n) if masked else None
+    found = [layer.eval()(x, mask), layer.train()(x, mask)]
+    weighed = found[1] * torch.linspace(-1, 2, found[1].numel(), dtype=torch.float64).view_as(found[1])
+    if weighed.requires_grad:
+        weighed.sum().backward()
+    named = dict(layer.named_parameters())
+    slopes = [named[name].grad if name in named else None for name in state]
+    zeros = [torch.zeros_like(w).double() for w in state.values()]
+    return [*(y.detach() for y in found), *(zero if s is None else s for s, zero in zip(slopes, zeros, strict=True))]
+
+
+def _any_layer(draw: Draw) -> tuple:
+    heads = draw.whole(1, 4)
+    return heads * draw.whole(1, 4), heads, draw.whole(1, 5), draw.chance(), draw.integer(0, 10**6)
 
 
 class LayerExercise(Exercise):
@@ -136,6 +166,7 @@ check_layer = LayerExercise(
     name="differential attention as a layer",
     solution=lambda *case: _run(Differential, *case),
     cases=lambda: [(4, 2, 3, False, 0), (6, 3, 5, True, 1), (8, 2, 4, True, 2)],
+    legal=_any_layer,
     mistakes={
         "scaled by √d_model instead of √d_head": lambda *case: _run(_with("scale"), *case),
         "the mask is not used": lambda *case: _run(_with("mask"), *case),

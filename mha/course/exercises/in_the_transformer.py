@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 START, STOP = 1, 2
 
@@ -25,10 +26,16 @@ def _targets() -> list[tuple]:
     return [(_texts(random, lengths, n),) for lengths, n in (([2], 4), ([3, 1], 5), ([4, 6, 2], 9))]
 
 
+def _any_targets(draw: Draw) -> tuple:
+    n = draw.whole(2, 9)
+    return (_texts(draw.generator, [draw.integer(0, n - 2) for _ in range(draw.whole(1, 4))], n),)
+
+
 check_shift = Exercise(
     name="the shift by one",
     solution=lambda t: [t[:, :-1], t[:, 1:]],
     cases=_targets,
+    legal=_any_targets,
     mistakes={
         "the input is shifted too: each character is asked to predict itself": lambda t: [t[:, 1:], t[:, 1:]],
         "the labels are the input: nothing has to be guessed": lambda t: [t[:, :-1], t[:, :-1]],
@@ -68,10 +75,16 @@ def _masks(edit: Callable[[list[Tensor]], list[Tensor]] = list, **how) -> Callab
     return make
 
 
+def _any_two_texts(draw: Draw) -> tuple:
+    b, kinds = draw.whole(1, 3), draw.one_of([1, 3, 8])
+    return draw.integers(0, kinds, b, draw.whole(1, 6)), draw.integers(0, kinds, b, draw.whole(1, 6))
+
+
 check_masks = Exercise(
     name="three calls, three masks",
     solution=_masks(),
     cases=_two_texts,
+    legal=_any_two_texts,
     mistakes={
         "True and False have changed places": _masks(lambda masks: [~mask for mask in masks]),
         "the filling is hidden along the queries instead of the keys": _masks(queries=True),
@@ -134,10 +147,18 @@ def _looks_at_itself(y, _memory, w_q, w_k, w_v, w_o, _keep):
     return _right(y, y, w_q, w_k, w_v, w_o, torch.ones(y.shape[:2], dtype=torch.bool))
 
 
+def _any_crossing(draw: Draw) -> tuple:
+    b, n, j, m = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 5), 2 * draw.whole(1, 4)
+    w = [draw.normal(m, m, scales=(1.0, 0.5)) for _ in range(4)]
+    keep = draw.yes_or_no(b, j) | (torch.arange(j) == draw.integers(0, j - 1, b, 1))  # one word at least
+    return draw.normal(b, n, m), draw.normal(b, j, m), *w, keep
+
+
 check_cross = Exercise(
     name="look across",
     solution=_right,
     cases=_crossings,
+    legal=_any_crossing,
     mistakes={
         "keys and values are made from y: this is self-attention": _looks_at_itself,
         "w_k and w_v have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, v, k, o, keep),
@@ -157,6 +178,7 @@ check_cross = Exercise(
         "w_o is missing": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, k, v, torch.eye(len(o)).to(o), keep),
         "y is added, as a residual would": lambda y, *rest: y + _right(y, *rest),
     },
+    by_hand=True,
     next_step="Next: let it write.",
 )
 
@@ -188,10 +210,17 @@ def _write(next_word=lambda scores: scores[:, -1].argmax(-1), filled=None, ends=
     return write
 
 
+def _any_table(draw: Draw) -> tuple:
+    words = draw.whole(2, 7)
+    start = draw.integers(0, words - 1, draw.whole(1, 4), 1)
+    return draw.normal(words, words).float(), start, draw.integer(0, words - 1), draw.whole(1, 8)
+
+
 check_greedy = Exercise(
     name="write until you stop",
     solution=_write(),
     cases=_tables,
+    legal=_any_table,
     mistakes={
         "the scores of the first place are used instead of the last": _write(lambda scores: scores[:, 0].argmax(-1)),
         "a text goes on behind its stop sign": _write(ends=False),

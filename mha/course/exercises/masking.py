@@ -7,12 +7,18 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional import masks
 from mha.functional.attention import attend
 
 
 def _lengths() -> list[tuple]:
     return [(3, 3), (2, 5), (1, 4), (4, 7)]
+
+
+def _any_lengths(draw: Draw) -> tuple:
+    queries = draw.whole(1, 6)
+    return queries, queries + draw.integer(0, 4)
 
 
 def _ones(i: int, j: int) -> Tensor:
@@ -23,6 +29,7 @@ check_causal = Exercise(
     name="a causal mask",
     solution=masks.causal_mask,
     cases=_lengths,
+    legal=_any_lengths,
     mistakes={
         "the first query stands at the first key; behind a cache the last query stands at the last key": (
             lambda i, j: _ones(i, j).tril()
@@ -57,6 +64,14 @@ def _scores() -> list[tuple]:
     ]
 
 
+def _any_scores(draw: Draw) -> tuple:
+    before = draw.one_of([(), (2,), (2, 3)])
+    i, j = draw.whole(1, 5), draw.whole(1, 5)
+    shape = draw.one_of([(*before, i, j), (i, j), (1, j), (*before, 1, j)])
+    mask = draw.yes_or_no(*shape, share=draw.one_of([0.0, 0.3, 0.7, 1.0]))
+    return draw.normal(*before, i, j, scales=(1.0, 10.0, 1e3, 1e10)), mask
+
+
 def _weights(scores: Tensor, mask: Tensor) -> Tensor:
     return masks.hide(scores, mask).softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0)
 
@@ -65,6 +80,7 @@ check_weights = Exercise(
     name="masked weights",
     solution=_weights,
     cases=_scores,
+    legal=_any_scores,
     mistakes={
         "the weights are erased after the softmax: the rows do not sum to one, and the future is still in their size": (
             lambda s, m: s.softmax(-1) * m
@@ -92,6 +108,10 @@ def _paddings() -> list[tuple]:
     return [(end,), (front,), (square,)]
 
 
+def _any_padding(draw: Draw) -> tuple:
+    return (draw.yes_or_no(draw.whole(1, 4), draw.whole(1, 6), share=draw.one_of([0.0, 0.4, 1.0])),)
+
+
 def _both(padding: Tensor) -> Tensor:
     return masks.from_key_padding(~padding) & masks.causal_mask(padding.shape[1])
 
@@ -104,6 +124,7 @@ check_both = Exercise(
     name="two masks in one",
     solution=_both,
     cases=_paddings,
+    legal=_any_padding,
     mistakes={
         "True of the filling was not turned round: the words are hidden and the filling is open": (
             lambda p: masks.from_key_padding(p) & masks.causal_mask(p.shape[1])
@@ -173,6 +194,25 @@ def _layers() -> list[tuple]:
     ]
 
 
+def _one_channel(x: Tensor) -> Tensor:
+    ahead = torch.cat([x[:, 1:], x[:, :1] * 0], 1)
+    return x + ahead * (torch.arange(x.shape[-1]) == 0)  # a word's first channel gets that of the next word
+
+
+def _any_layer(draw: Draw) -> tuple:
+    words, channels = draw.whole(1, 5), draw.whole(2, 4)
+    x = draw.normal(draw.whole(1, 3), words, channels, scales=(1.0, 0.3))
+    see = draw.yes_or_no(words, words, share=0.7) | torch.eye(words, dtype=torch.bool)
+    see |= masks.causal_mask(words) if draw.chance() else see
+
+    def lowered(y: Tensor) -> Tensor:  # by whatever another text has at the next place: it never grows
+        return y - torch.cat([(y - x)[:, 1:].square(), 0 * y[:, :1]], 1)
+
+    others = [("the word after the next", _next_alone), ("one channel", _one_channel), ("lowered", lowered)]
+    known = [("erased", _erased), ("centered", _hidden_mean), *others]
+    return Layer(*draw.one_of([("some mask", _mixed(see)), *known])), x
+
+
 def _moved(layer: Callable, x: Tensor, change: Callable[[Tensor, int], Tensor]) -> list[list[bool]]:
     """Entry [j][i]: does output i move when input j is changed in this way?"""
     before = layer(x)
@@ -206,6 +246,7 @@ check_leaks = Exercise(
     name="a leak detector",
     solution=_pairs,
     cases=_layers,
+    legal=_any_layer,
     mistakes={
         "the pairs are turned round: (input, output) instead of (output, input)": (
             lambda f, x: sorted((j, i) for i, j in _pairs(f, x))

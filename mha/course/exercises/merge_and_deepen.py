@@ -5,6 +5,7 @@ import math
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _average(v):
@@ -18,10 +19,15 @@ def _values() -> list[tuple]:
     ]
 
 
+def _any_values(draw: Draw) -> tuple:
+    return (draw.normal(draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 7), draw.whole(1, 4), scales=(1.0, 1e3)),)
+
+
 check_average = Exercise(
     name="a running average",
     solution=_average,
     cases=_values,
+    legal=_any_values,
     mistakes={
         "a sum, not divided": lambda v: v.cumsum(2),
         "the average of the whole text: it sees the future": lambda v: v.mean(2, keepdim=True).expand_as(v),
@@ -42,10 +48,15 @@ def _bound(d_in, d_out, layer, alpha):
     return alpha * math.sqrt(6 / (d_in + d_out)) / math.sqrt(layer)
 
 
+def _any_layer(draw: Draw) -> tuple:
+    return draw.integer(1, 900), draw.integer(1, 900), draw.integer(1, 60), draw.number(0.1, 3.0)
+
+
 check_start = Exercise(
     name="the depth-scaled start",
     solution=_bound,
     cases=lambda: [(64, 64, 1, 1.0), (64, 256, 4, 1.0), (512, 512, 12, 0.5), (10, 30, 3, 2.0)],
+    legal=_any_layer,
     mistakes={
         "the fourth root of the layer: the released code, for α = 1": lambda i, o, k, a: _bound(i, o, 1, a) / k**0.25,
         "divided by the layer, not by its root": lambda i, o, k, a: _bound(i, o, 1, a) / k,
@@ -96,10 +107,17 @@ def _bare(x, memory, w_q, w_k, w_v, w_o):
     return _merged(x, memory, w_q, w_k, w_v, w_o, own=x.cumsum(0) / counts)
 
 
+def _any_whole(draw: Draw) -> tuple:
+    n, j, m = draw.whole(1, 6), draw.whole(1, 6), draw.whole(1, 5)
+    w_q, w_k, w_v, w_o = (draw.normal(m, m, scales=(0.5, 1.0)) for _ in range(4))
+    return draw.normal(n, m), draw.normal(j, m), w_q, w_k, w_v, w_o
+
+
 check_merged = Exercise(
     name="merged attention",
     solution=_merged,
     cases=_whole,
+    legal=_any_whole,
     mistakes={
         "the average of the own words is missing": lambda *a: _merged(*a, own=torch.zeros_like(a[0])),
         "the average is added after w_o": lambda *a: _merged(*a, late=True),

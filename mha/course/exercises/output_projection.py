@@ -5,6 +5,7 @@ import math
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _reads() -> list[tuple]:
@@ -24,10 +25,17 @@ def _each(z: torch.Tensor, w_o: torch.Tensor) -> torch.Tensor:
     return torch.einsum("bhid,hdm->bhim", z, _blocks(z, w_o))
 
 
+def _any_reads(draw: Draw) -> tuple:
+    heads, d = draw.whole(1, 5), draw.whole(1, 4)
+    z = draw.normal(draw.whole(1, 3), heads, draw.whole(1, 5), d)
+    return z, draw.normal(heads * d, draw.whole(1, 6))
+
+
 check_contributions = Exercise(
     name="what each head adds",
     solution=_each,
     cases=_reads,
+    legal=_any_reads,
     mistakes={
         "every head is multiplied with the first block of W_o": lambda z, w: z @ w[: z.shape[3]],
         "the blocks are taken in the wrong order": lambda z, w: torch.einsum(
@@ -60,10 +68,17 @@ def _values() -> list[tuple]:
     ]
 
 
+def _any_basis(draw: Draw) -> tuple:
+    m, d = draw.whole(1, 6), draw.whole(1, 4)
+    r = draw.one_of([1.0, 100.0, 0.01]) * (draw.normal(d, d, scales=(1.0,)) + 4 * torch.eye(d))
+    return draw.normal(m, d), draw.normal(d, m), r
+
+
 check_change_of_basis = Exercise(
     name="a change of basis that nobody notices",
     solution=lambda v, o, r: [v @ r, torch.linalg.inv(r) @ o],
     cases=_values,
+    legal=_any_basis,
     mistakes={
         "W_o is multiplied with R instead of its inverse": lambda v, o, r: [v @ r, r @ o],
         "W_o is multiplied with the transpose of R (right only for rotations)": lambda v, o, r: [v @ r, r.T @ o],
@@ -87,10 +102,16 @@ def _one_head() -> list[tuple]:
     ]  # fmt: skip
 
 
+def _any_head(draw: Draw) -> tuple:
+    b, n, m, d = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 4)
+    return draw.normal(b, n, n).softmax(-1), draw.normal(b, n, m), draw.normal(m, d), draw.normal(d, m)
+
+
 check_fold = Exercise(
     name="one matrix instead of two",
     solution=lambda a, x, v, o: [v @ o, a @ x @ (v @ o)],
     cases=_one_head,
+    legal=_any_head,
     mistakes={
         "the product is taken the other way round, transposed": lambda a, x, v, o: [(v @ o).T, a @ x @ (v @ o).T],
         "the output forgets the attention weights": lambda a, x, v, o: [v @ o, x @ (v @ o)],

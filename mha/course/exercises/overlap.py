@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import merge_heads
 
 
@@ -13,10 +14,16 @@ def _channels(heads, d, overlap, *, left=None, right=None, step=None, edge=None)
     return edge(rows, heads * d) if edge else rows.masked_fill((rows < 0) | (rows >= heads * d), -1)
 
 
+def _any_channels(draw: Draw) -> tuple:
+    d = draw.integer(1, 5)
+    return draw.integer(1, 6), d, draw.integer(0, 2 * d)
+
+
 check_channels = Exercise(
     name="the channels of each head",
     solution=_channels,
     cases=lambda: [(2, 3, 1), (4, 2, 2), (3, 4, 3), (5, 2, 1)],
+    legal=_any_channels,
     mistakes={
         "channels beyond the ends wrap round to the other end": lambda h, d, o: _channels(
             h, d, o, edge=lambda rows, n: rows % n
@@ -62,10 +69,16 @@ def _heads() -> list[tuple]:
     return [(torch.randn(s, generator=random, dtype=torch.float64), o) for s, o in sizes]
 
 
+def _any_heads(draw: Draw) -> tuple:
+    d = draw.whole(1, 5)
+    return draw.normal(draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 4), d), draw.whole(0, d)
+
+
 check_widen = Exercise(
     name="widened heads",
     solution=_widen,
     cases=_heads,
+    legal=_any_heads,
     mistakes={
         "the ends wrap round: the first head reads from the last": lambda x, o: _widen(x, o, mode="circular"),
         "the outermost channel is repeated where zeros belong": lambda x, o: _widen(x, o, mode="replicate"),
@@ -83,10 +96,16 @@ def _extra(d_model, heads, overlaps):
     return sum(2 * overlap * heads * d_model for overlap in overlaps)
 
 
+def _any_model(draw: Draw) -> tuple:
+    heads = draw.integer(1, 12)
+    return heads * draw.integer(1, 64), heads, [draw.integer(0, 16) for _ in range(draw.whole(0, 6))]
+
+
 check_extra = Exercise(
     name="the weights that overlap adds",
     solution=_extra,
     cases=lambda: [(12, 3, [1]), (192, 12, list(range(12))), (64, 4, [16, 8, 0]), (32, 8, [2, 2])],
+    legal=_any_model,
     mistakes={
         "a head has two neighbors, and only one was counted": lambda d, h, os: _extra(d, h, os) // 2,
         "the first and the last head were given one neighbor, but W_o has columns for the zeros too": lambda d, h, os: (

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
-from mha.layers.positions import LinearBias, RotaryPositions, slopes
+from mha.course.exercises.legal import Draw
+from mha.layers.positions import RotaryPositions, slopes
 
 
 def _random(*shape: int, seed: int = 8) -> Tensor:
@@ -16,10 +17,17 @@ def _biases() -> list[tuple]:
     return [(*(_random(m, seed=s) for s in (1, 2, 3)), _random(m, m, seed=4), _random(m, seed=5)) for m in (2, 4, 6)]
 
 
+def _any_biases(draw: Draw) -> tuple:
+    width, m = draw.whole(1, 6), draw.whole(1, 6)
+    b_q, b_k, b_v = (draw.normal(width, scales=(1.0, 10.0)) for _ in range(3))
+    return b_q, b_k, b_v, draw.normal(width, m), draw.normal(m)
+
+
 check_lean = Exercise(
     name="two biases instead of four",
     solution=lambda q, k, v, w, o: [q, o + v @ w],
     cases=_biases,
+    legal=_any_biases,
     mistakes={
         "the bias of the values is dropped, but it reaches the output": lambda q, k, v, w, o: [q, o],
         "the bias of the values does not go through w_o": lambda q, k, v, w, o: [q, o + v],
@@ -53,10 +61,17 @@ def _lowered(scores: Tensor, slope: Tensor, sign: int = -1, **how) -> Tensor:
     return scores + sign * slope[:, None, None] * _far(scores, **how)
 
 
+def _any_scores(draw: Draw) -> tuple:
+    heads, i = draw.whole(1, 5), draw.whole(1, 5)
+    scores = draw.normal(draw.whole(1, 3), heads, i, i + draw.one_of([0, 1, 4]), scales=(1.0, 10.0))
+    return scores, draw.uniform(heads, high=draw.one_of([1.0, 0.01]))
+
+
 check_distance = Exercise(
     name="linear bias behind a cache",
-    solution=lambda scores, _slopes: LinearBias().bias(scores),
+    solution=lambda scores, slope: _lowered(scores, slope),
     cases=_scores,
+    legal=_any_scores,
     mistakes={
         "the queries are taken for the first places; behind a cache they are the last": (
             lambda s, m: _lowered(s, m, start=0)
@@ -96,10 +111,16 @@ def _half_turned(x: Tensor, start: int) -> Tensor:
     return torch.cat([_turned(x, start).chunk(2, -1)[0], x.chunk(2, -1)[1]], -1)
 
 
+def _any_queries(draw: Draw) -> tuple:
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 3), draw.whole(1, 6), 2 * draw.whole(1, 5), scales=(1.0, 100.0))
+    return x, draw.integer(0, draw.one_of([0, 9, 3000]))
+
+
 check_turn = Exercise(
     name="rotary positions",
     solution=lambda x, start: RotaryPositions().turn(x, start),
     cases=_queries,
+    legal=_any_queries,
     mistakes={
         "channels 2c and 2c + 1 are paired: that is the interleaved layout": (
             lambda x, start: RotaryPositions(layout="interleaved").turn(x, start)

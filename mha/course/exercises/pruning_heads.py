@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _random(*shape: int, seed: int = 10) -> Tensor:
@@ -22,10 +23,16 @@ def _unit(x: Tensor) -> Tensor:
     return x / x.norm()
 
 
+def _any_reads(draw: Draw) -> tuple:
+    shape = draw.whole(1, 4), draw.whole(1, 4), draw.whole(1, 4), draw.whole(1, 4)
+    return draw.normal(*shape, scales=(1.0, 1e3)), draw.normal(*shape, scales=(1.0, 1e-3))
+
+
 check_importance = Exercise(
     name="importance",
     solution=lambda z, s: _unit((z * s).sum((2, 3)).abs().mean(0)),
     cases=_reads,
+    legal=_any_reads,
     mistakes={
         "the sign goes after the mean over examples: helping here and hurting there cancels": (
             lambda z, s: _unit((z * s).sum((2, 3)).mean(0).abs())
@@ -74,10 +81,17 @@ def _scattered(w: Tensor, heads: int, keep: list[int]) -> Tensor:
     return w.unflatten(0, (-1, heads))[:, keep].flatten(0, 1)
 
 
+def _any_matrices(draw: Draw) -> tuple:
+    heads, d, m = draw.whole(1, 5), draw.whole(1, 3), draw.whole(1, 7)
+    keep = draw.order(heads)[: draw.whole(1, heads)]
+    return draw.normal(heads * d, m), draw.normal(m, heads * d), heads, keep
+
+
 check_cut = Exercise(
     name="cut",
     solution=lambda v, o, h, keep: _cut(v, o, h, sorted(keep)),
     cases=_matrices,
+    legal=_any_matrices,
     mistakes={
         "the rows of w_o are cut: its heads lie along the columns": (
             lambda v, o, h, keep: [_rows(v, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
@@ -118,10 +132,16 @@ def _gate(a: Tensor, low: float, high: float) -> Tensor:
     return (a.sigmoid() * (high - low) + low).clamp(0, 1)
 
 
+def _any_gates(draw: Draw) -> tuple:
+    low, high = draw.number(-0.9, -0.05), draw.number(1.05, 1.9)
+    return draw.normal(draw.whole(1, 6), scales=(2.0, 8.0, 0.1)), draw.number(0.1, 0.95), low, high
+
+
 check_open = Exercise(
     name="how likely a gate is open",
     solution=lambda a, b, low, high: [_open(a, b, low, high), _gate(a, low, high)],
     cases=_gates,
+    legal=_any_gates,
     mistakes={
         "the sign before beta · log is wrong": lambda a, b, low, high: [
             _open(a, b, low, high, sign=1),
@@ -187,10 +207,17 @@ def _grown(loss: list[float]) -> list[int]:
     return came
 
 
+def _any_losses(draw: Draw) -> tuple:
+    choices = 2 ** draw.whole(1, 5)
+    ties = draw.integers(0, draw.one_of([1, 2, 5]), choices).double()
+    return (draw.one_of([draw.normal(choices), draw.uniform(choices), ties]).tolist(),)
+
+
 check_order = Exercise(
     name="the patient search",
     solution=_search,
     cases=_losses,
+    legal=_any_losses,
     mistakes={
         "each head is measured once: nothing is measured again after a removal": (
             lambda loss: _ranked(loss, lambda h: loss[len(loss) - 1 - 2**h])

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _random(*shape: int, seed: int = 9) -> Tensor:
@@ -28,10 +29,18 @@ def _previous(weights: Tensor) -> Tensor:
     return _agrees(weights[:, 1:].argmax(-1), torch.arange(weights.shape[1] - 1))
 
 
+def _any_weights(draw: Draw) -> tuple:
+    n = draw.whole(2, 9)
+    scores = draw.normal(draw.whole(1, 4), n, n) + draw.one_of([0.0, 2.0, 9.0]) * torch.eye(n).roll(-1, 1)
+    hidden = ~torch.ones(n, n, dtype=torch.bool).tril()
+    return (scores.masked_fill(hidden, -torch.inf).softmax(-1),)
+
+
 check_previous = Exercise(
     name="the previous-token score",
     solution=_previous,
     cases=lambda: [(_weights(2, 5),), (_weights(3, 9, seed=1),), (_weights(4, 20, seed=2),)],
+    legal=_any_weights,
     mistakes={
         "the first word counts as a miss: it has no word before it": lambda w: (
             (w[:, 1:].argmax(-1) == torch.arange(w.shape[1] - 1)).sum(-1) / w.shape[1]
@@ -74,10 +83,15 @@ def _before(words: Tensor) -> Tensor:
     return torch.cat([same[:, :, 1:], torch.zeros_like(same[:, :, :1])], -1)
 
 
+def _any_words(draw: Draw) -> tuple:
+    return (draw.integers(0, draw.whole(0, 4), draw.whole(1, 3), draw.whole(1, 9)),)
+
+
 check_induction = Exercise(
     name="the targets of induction",
     solution=_induction,
     cases=lambda: [(torch.tensor([[0, 1, 0]]),), (torch.tensor([[0, 0, 1, 0]]),), (_words(3, 12, 4),)],
+    legal=_any_words,
     mistakes={
         "this marks the earlier copy itself, not the word after it": lambda w: _induction(w, shift=0, upto=-1),
         "this marks the copy and the word itself": lambda w: _induction(w, shift=0),
@@ -136,10 +150,24 @@ def _part(pick):
     return lambda untrained, truth: pick(*_opponents(untrained, truth))
 
 
+def _any_rule(draw: Draw) -> tuple:
+    n, heads = draw.whole(2, 9), draw.whole(1, 4)
+    past = torch.ones(n, n, dtype=torch.bool).tril()
+    weights = draw.normal(heads, n, n, scales=(3.0, 1.0)).masked_fill(~past, -torch.inf).softmax(-1)
+    kind = draw.whole(0, 3)
+    truth = draw.yes_or_no(n, n, share=draw.one_of([0.1, 0.3, 0.6])) & past
+    truth = truth | (past.triu(1 - n + draw.whole(0, n - 1)).tril(0) & (kind == 1))
+    looks = torch.arange(n) == weights[-1].argmax(-1)[:, None]
+    truth = looks & draw.yes_or_no(n, 1, share=0.8) if kind == 2 else truth
+    truth[draw.integer(0, n - 1), 0] = True  # one right key at least
+    return weights, truth
+
+
 check_null = Exercise(
     name="the null of a rule",
     solution=_null,
     cases=_nulls,
+    legal=_any_rule,
     mistakes={
         "only the untrained heads are asked": _part(lambda heads, _: heads.max().item()),
         "only the distances are asked": _part(lambda _, distance: distance),
@@ -172,10 +200,17 @@ def _arrivals() -> list[tuple]:
     ]
 
 
+def _any_arrivals(draw: Draw) -> tuple:
+    heads, j, d = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 4)
+    w_o = draw.normal(draw.whole(1, 6), heads * d, scales=(1.0, 1e-3, 1e3))
+    return draw.normal(heads, draw.whole(1, 5), j).softmax(-1), draw.normal(heads, j, d), w_o
+
+
 check_arrives = Exercise(
     name="what arrives",
     solution=_arrives,
     cases=_arrivals,
+    legal=_any_arrivals,
     mistakes={
         "the output projection is left out": lambda w, v, o: w * v.norm(dim=-1)[:, None],
         "the weight is left out": lambda w, v, o: _arrives(torch.ones_like(w), v, o),

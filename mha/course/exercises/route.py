@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend
 from mha.layers.routers import balance_loss, choose
 
@@ -34,10 +35,17 @@ def _lowest(scores: Tensor, chosen: int) -> Tensor:
     return chosen * kept / kept.sum(1, keepdim=True)
 
 
+def _any_route(draw: Draw) -> tuple:
+    routed = draw.whole(1, 6)
+    scores = draw.normal(draw.whole(1, 3), routed, draw.whole(1, 5), scales=(1.0, 5.0, 0.1))
+    return scores, draw.whole(1, routed)
+
+
 check_gates = Exercise(
     name="gates in heads",
     solution=_gates,
     cases=_routes,
+    legal=_any_route,
     mistakes={
         "the softmax runs over the queries, not over the heads": lambda s, n: _gates(s, n, axis=2),
         "the heads that were not chosen keep their gates": lambda s, n: n * s.softmax(1),
@@ -69,10 +77,18 @@ def _means(p: Tensor, f: Tensor) -> Tensor:
     return p.mean((0, 2)) * f.mean((0, 2))
 
 
+def _any_use(draw: Draw) -> tuple:
+    shape = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 5)
+    gates = draw.uniform(*shape, low=1e-5, high=draw.one_of([3.0, 1e-3]))
+    return draw.normal(*shape).softmax(1), gates * draw.yes_or_no(*shape, share=draw.one_of([0.2, 0.6, 1.0, 0.0]))
+
+
 check_balance = Exercise(
     name="the balance of the heads",
     solution=balance_loss,
     cases=_used,
+    gradients=True,
+    legal=_any_use,
     mistakes={
         "the product is taken for each query, before the means": lambda p, g: (p * _served(g)).mean((0, 2)).sum(),
         "the gates are averaged, but the queries should be counted": lambda p, g: _means(p, g).sum(),
@@ -133,10 +149,19 @@ def _in_front(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
     return torch.cat([right[rows], torch.zeros_like(q[len(rows) :])])
 
 
+def _any_head(draw: Draw) -> tuple:
+    n, d = draw.whole(1, 7), draw.whole(1, 4)
+    gates = draw.uniform(n, low=1e-3, high=2.0) * draw.yes_or_no(n, share=draw.one_of([0.2, 0.5, 1.0]))
+    gates[draw.integer(0, n - 1)] = 0.7  # one at least
+    return draw.normal(n, d, scales=(1.0, 5.0)), draw.normal(n, d), draw.normal(n, d), gates
+
+
 check_read = Exercise(
     name="reading for the chosen queries",
     solution=_gathered,
     cases=_heads,
+    gradients=True,
+    legal=_any_head,
     mistakes={
         "the future is hidden by the place among the chosen queries, not by the place in the text": _by_rank,
         "keys and values of the other words are left out as well": _keys_too,

@@ -1,9 +1,10 @@
 """Rules of an exercise besides right numbers: what must be written by hand, and how large a tensor may be."""
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -47,14 +48,16 @@ def _fault(exercise: Any, answer: Callable, case: tuple, change: Callable | None
     except (Exception, SystemExit, TimeIsUpError) as error:
         return f"{show_case(answer, tried)} raised {type(error).__name__}: {error}"
     if change is None:
-        return _in_words(result, right, tolerance)
+        return _in_words(result, right, tolerance, asked=exercise.gradients)
     found = compare(result, right, tolerance)
     return f"in another number type {found}\n  input: {show_case(answer, tried)} ({_type(tried)})" if found else ""
 
 
-def _in_words(result: list[Tensor | None] | None, right: list[Tensor | None], tolerance: float) -> str:
+def _in_words(result: list[Tensor | None] | None, right: list[Tensor | None], tolerance: float, *, asked: bool) -> str:
     pairs = list(zip(result or [None] * len(right), right, strict=True))
     pairs = [pair for pair in pairs if pair[1] is not None]  # the inputs on which the solution depends
+    if not asked and all(found is None for found, _ in pairs):
+        return ""  # NumPy or .item() on purpose, and no sentence of the exercise forbids it
     if any(found is None for found, _ in pairs):
         return "no gradient flows back through it. Is there a .detach(), .item(), .data, no_grad() or NumPy in it?"
     found = compare([found for found, _ in pairs], [wanted for _, wanted in pairs], tolerance)
@@ -103,6 +106,10 @@ def broken_rule(exercise: Any, answer: Callable) -> str:
     name = used_of_package(answer) if exercise.by_hand else ""
     if name:
         return f"the numbers are right, but your function uses `{name}` of the package. Write that part yourself."
+    named = [name for function in reached(answer) for name in _names(function.__code__)]
+    name = next((name for name in named if name in exercise.forbidden), "")
+    if name:
+        return f"the numbers are right, but your function uses `{name}`, which does the exercise for you."
     for case in exercise.cases() if exercise.room else []:
         size, room = largest(answer, case, exercise.seconds), exercise.room(*case)
         if size > room:
@@ -111,15 +118,36 @@ def broken_rule(exercise: Any, answer: Callable) -> str:
     return ""
 
 
-def used_of_package(answer: Callable) -> str:
-    """Name something of this package that a function mentions, itself no part of the package; or nothing."""
-    if _is_ours(answer) or not isinstance(getattr(answer, "__code__", None), CodeType):
-        return ""
-    known = dict(answer.__globals__)
-    for name, cell in zip(answer.__code__.co_freevars, answer.__closure__ or (), strict=True):
+def reached(answer: Callable) -> list[FunctionType]:
+    """List an answer and the functions of its own file that it names, directly or not; nothing of this package."""
+    found: list[FunctionType] = []
+    new = [inspect.unwrap(answer)] if callable(answer) else []
+    while new:
+        function = new.pop()
+        if isinstance(function, FunctionType) and function not in found and not _is_ours(function):
+            found.append(function)
+            others = [_known(function).get(name) for name in _names(function.__code__)]
+            new += [other for other in others if getattr(other, "__module__", "") == function.__module__]
+    return found
+
+
+def _known(function: FunctionType) -> dict[str, Any]:
+    """Give the values of the names that a function can see."""
+    known = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a name that has no value yet
             known[name] = cell.cell_contents
-    return next((name for name in _names(answer.__code__) if _is_ours(known.get(name, name))), "")
+    return known
+
+
+def used_of_package(answer: Callable) -> str:
+    """Name something of this package that a function uses, itself no part of the package; or nothing."""
+    for function in reached(answer):
+        known = _known(function)
+        for name in _names(function.__code__):
+            if _is_ours(known.get(name, name)):
+                return name
+    return ""
 
 
 def _names(code: CodeType) -> Iterator[str]:

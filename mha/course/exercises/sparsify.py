@@ -5,12 +5,19 @@ import math
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.entmax import entmax
+
+
+def _any_alpha(draw: Draw) -> tuple:
+    return (draw.one_of([draw.number(1.01, 1.2), draw.number(1.2, 2.0), draw.number(2.0, 4.0)]),)
+
 
 check_gap = Exercise(
     name="out of the race",
     solution=lambda alpha: 1 / (alpha - 1),
     cases=lambda: [(1.5,), (2.0,), (1.25,), (1.1,)],
+    legal=_any_alpha,
     mistakes={
         "the threshold itself, not the gap": lambda alpha: -1.0,
         "1/α; the factor in the formula is α − 1": lambda alpha: 1 / alpha,
@@ -48,10 +55,20 @@ def _scored() -> list[tuple]:
     ]
 
 
+def _any_scored(draw: Draw) -> tuple:
+    heads, i, j = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 6)
+    mask = draw.yes_or_no(i, j, share=draw.one_of([0.3, 0.7, 1.0]))
+    mask |= torch.arange(j) == draw.integers(0, j - 1, i, 1)  # one key at least
+    scores = draw.normal(draw.whole(1, 3), heads, i, j, scales=(1.0, 5.0, 0.2))
+    return scores, draw.normal(heads, scales=(1.0, 2.0)), mask
+
+
 check_heads = Exercise(
     name="heads of their own kind, and a mask",
     solution=_weights,
     cases=_scored,
+    gradients=True,
+    legal=_any_scored,
     mistakes={
         "the mask is left out": lambda s, a, m: _weights(s, a, torch.ones_like(m)),
         "hidden after the weights were made: the rows no longer sum to 1": _hidden_late,
@@ -70,7 +87,7 @@ check_heads = Exercise(
 
 
 def _backward(p, dp, alpha, *, r=None, count=None):
-    r = torch.where(p > 0, p ** (2 - alpha), 0) if r is None else r
+    r = torch.where(p > 0, torch.where(p > 0, p, 1) ** (2 - alpha), 0) if r is None else r
     count = r.sum(-1, keepdim=True) if count is None else count
     return r * (dp - (r * dp).sum(-1, keepdim=True) / count)
 
@@ -84,10 +101,19 @@ def _sparse_rows() -> list[tuple]:
     return cases
 
 
+def _any_sparse_rows(draw: Draw) -> tuple:
+    n, alpha = draw.whole(1, 7), draw.one_of([2.0, 1.5, draw.number(1.05, 1.95)])
+    before = draw.one_of([(), (draw.whole(1, 4),), (2, draw.whole(1, 4)), (2, 3, draw.whole(1, 3))])
+    scores = draw.normal(*before, n, scales=(1.0, 3.0, 0.2))
+    weights = entmax(scores.reshape(1, 1, -1, n), alpha).view_as(scores)
+    return weights, draw.normal(*before, n), alpha
+
+
 check_backward = Exercise(
     name="the backward pass with zeros",
     solution=_backward,
     cases=_sparse_rows,
+    legal=_any_sparse_rows,
     mistakes={
         "that is softmax: p in place of r": lambda p, dp, a: _backward(p, dp, a, r=p),
         "words without weight take part at α = 2, where 0⁰ is 1": lambda p, dp, a: _backward(p, dp, a, r=p ** (2 - a)),
@@ -110,5 +136,6 @@ check_backward = Exercise(
         ),
         "the sign is turned round": lambda p, dp, a: -_backward(p, dp, a),
     },
+    forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian", "entmax"),
     next_step="That is what the library does in its backward pass.",
 )

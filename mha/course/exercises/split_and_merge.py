@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import merge_heads, split_heads
 
 
@@ -23,10 +24,16 @@ def _width(x: Tensor, heads: int) -> int:
     return x.shape[-1] // heads
 
 
+def _any_words(draw: Draw) -> tuple:
+    heads = draw.whole(1, 5)
+    return draw.normal(draw.whole(1, 4), draw.whole(1, 5), heads * draw.whole(1, 4)), heads
+
+
 check_split = Exercise(
     name="cut into heads",
     solution=split_heads,
     cases=_words,
+    legal=_any_words,
     mistakes={
         "one reshape to the final shape: the heads cut the sentence into pieces, not the channels": (
             lambda x, heads: x.reshape(x.shape[0], heads, x.shape[1], -1)
@@ -63,10 +70,15 @@ def _narrow(z: Tensor) -> Tensor:
     return z.mean(1).repeat(1, 1, z.shape[1])
 
 
+def _any_reads(draw: Draw) -> tuple:
+    return (draw.normal(draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 4)),)
+
+
 check_merge = Exercise(
     name="join the heads",
     solution=merge_heads,
     cases=_reads,
+    legal=_any_reads,
     mistakes={
         "one reshape without the transposition: a row holds several words of one head": (
             lambda z: z.reshape(z.shape[0], z.shape[2], -1)
@@ -98,10 +110,15 @@ def _masks() -> list[tuple]:
     ]
 
 
+def _any_masks(draw: Draw) -> tuple:
+    return draw.yes_or_no(draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5)), draw.whole(1, 5)
+
+
 check_fold = Exercise(
     name="fold a mask",
     solution=lambda mask, heads: mask.repeat_interleave(heads, dim=0),
     cases=_masks,
+    legal=_any_masks,
     mistakes={
         "the masks are tiled: sentence 0, sentence 1, … and again, so heads get the mask of another sentence": (
             lambda mask, heads: mask.repeat(heads, 1, 1)
@@ -152,10 +169,19 @@ def _woven(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
 
 
+def _any_layer(draw: Draw) -> tuple:
+    heads = draw.whole(1, 4)
+    m = heads * draw.whole(1, 3)
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 5), m, scales=(1.0, 3.0, 0.1))
+    w_q, w_k, w_v, w_o = (draw.normal(m, m, scales=(1.0, 0.5)) for _ in range(4))
+    return x, w_q, w_k, w_v, w_o, heads
+
+
 check_layer = Exercise(
     name="a whole layer",
     solution=_layer,
     cases=_layers,
+    legal=_any_layer,
     mistakes={
         "the stored matrices are not transposed (nn.Linear computes x @ weight.T)": (
             lambda *a: _layer(*a, turn=lambda w: w)

@@ -6,11 +6,17 @@ import torch
 
 from mha import reference
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend
 
 
 def _rows() -> list[tuple]:
     return [([0.0, 1.0],), ([5.0, 2.0, 1.0, 2.0],), ([-3.0, 0.5, 0.5],), ([800.0, 801.0, 799.0],)]
+
+
+def _any_row(draw: Draw) -> tuple:
+    scale = draw.one_of([1e-3, 1.0, 5.0, 300.0])
+    return ([draw.one_of([0.0, 1000.0, -1000.0]) + scale * x for x in draw.normal(draw.whole(1, 6)).tolist()],)
 
 
 def _two_to_the(row: list[float]) -> list[float]:
@@ -21,6 +27,7 @@ check_softmax = Exercise(
     name="softmax",
     solution=reference.softmax,
     cases=_rows,
+    legal=_any_row,
     mistakes={
         "each number divided by the sum, without the exponential": lambda row: [x / sum(row) for x in row],
         "the exponentials, not divided by their sum": lambda row: [math.exp(x - max(row)) for x in row],
@@ -31,6 +38,8 @@ check_softmax = Exercise(
         "equal weights": lambda row: [1 / len(row) for _ in row],
         "the signs are turned round: the smallest number wins": lambda row: reference.softmax([-x for x in row]),
     },
+    by_hand=True,
+    forbidden=("torch", "np", "numpy"),
     next_step="Next: use it to read for one query.",
 )
 
@@ -48,6 +57,12 @@ def _queries() -> list[tuple]:
         ([2.0, 0.0], keys, values),
         ([1.5, -0.5, 0.8, 1.2], more, [[row[1], row[3], row[0], row[2]] for row in more]),
     ]
+
+
+def _any_query(draw: Draw) -> tuple:
+    count, width, of_value = draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 4)
+    query = draw.normal(width, scales=(1.0, 3.0, 300.0)).tolist()
+    return query, draw.normal(count, width).tolist(), draw.normal(count, of_value, scales=(1.0, 1e-3, 1e3)).tolist()
 
 
 def _read(q: list, keys: list, values: list, scale: float | None = None) -> list[float]:
@@ -68,6 +83,7 @@ check_read = Exercise(
     name="what one query reads",
     solution=_read,
     cases=_queries,
+    legal=_any_query,
     mistakes={
         "the scores are not scaled": lambda q, k, v: _read(q, k, v, scale=1.0),
         "scaled by d instead of √d": lambda q, k, v: _read(q, k, v, scale=1 / len(q)),
@@ -79,6 +95,8 @@ check_read = Exercise(
         "all values count the same": lambda q, k, v: _read([0.0 for _ in q], k, v),
         "divided by √d after the softmax": lambda q, k, v: [x / math.sqrt(len(q)) for x in _read(q, k, v, scale=1.0)],
     },
+    by_hand=True,
+    forbidden=("torch", "np", "numpy"),
     next_step="Next: all queries at once, as matrices.",
 )
 
@@ -90,6 +108,12 @@ def _heads() -> list[tuple]:
         tuple(torch.randn(s, generator=random, dtype=torch.float64) for s in ((b, n, m), (m, k), (m, k), (m, v)))
         for b, n, m, k, v in sizes
     ]
+
+
+def _any_head(draw: Draw) -> tuple:
+    words, d_k, d_v = draw.whole(1, 6), draw.whole(1, 5), draw.whole(1, 5)
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 6), words, scales=(1.0, 1.0, 0.01, 30.0))
+    return x, draw.normal(words, d_k), draw.normal(words, d_k), draw.normal(words, d_v)
 
 
 def _head(x, w_q, w_k, w_v, *, scale=None, softmax=lambda s: s.softmax(-1), swap=False, after=1.0):
@@ -107,6 +131,7 @@ check_attention = Exercise(
     name="a whole attention head",
     solution=_right,
     cases=_heads,
+    legal=_any_head,
     mistakes={
         "softmax over the queries (the wrong axis)": lambda *a: _head(*a, softmax=lambda s: s.softmax(-2)),
         "softmax over the whole matrix": lambda *a: _head(*a, softmax=lambda s: s.flatten(1).softmax(-1).view_as(s)),

@@ -3,6 +3,7 @@
 import torch
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 
 
 def _random(seed: int, *shape: int) -> torch.Tensor:
@@ -26,10 +27,20 @@ def _rank(matrix: torch.Tensor) -> int:
     return int(torch.linalg.matrix_rank(matrix))
 
 
+def _any_projections(draw: Draw) -> tuple:
+    heads, m, d = draw.whole(1, 4), draw.whole(1, 8), draw.whole(1, 4)
+    full = draw.normal(heads, m, d, scales=(1.0, 1e-3, 1e3))
+    one = draw.normal(1, m, d).expand(heads, -1, -1)
+    thin = draw.normal(heads, m, 1) @ draw.normal(heads, 1, d)
+    fewer = one @ draw.normal(heads, d, d)  # other matrices, the same directions
+    return (draw.one_of([full, one.clone(), thin, fewer, torch.zeros_like(full)]),)
+
+
 check_rank = Exercise(
     name="rank side by side",
     solution=lambda w: _rank(torch.cat(list(w), 1)),
     cases=_projections,
+    legal=_any_projections,
     mistakes={
         "stacked one under the other: the columns must stand side by side": lambda w: _rank(torch.cat(list(w), 0)),
         "the ranks are added, though two heads may keep the same directions": lambda w: sum(_rank(one) for one in w),
@@ -78,10 +89,19 @@ def _shared_weights(question, labels, prices, sharpness):
     return (weights * prices[:, None]).sum(-1).expand(-1, 2)
 
 
+def _any_stalls(draw: Draw) -> tuple:
+    b, fruits, kinds = draw.whole(1, 4), draw.whole(1, 6), draw.whole(1, 5)
+    color, taste, asked = draw.integers(0, kinds - 1, 3, b, fruits)
+    labels = torch.cat([torch.eye(kinds)[color], torch.eye(kinds)[taste]], -1).double()
+    question = torch.cat([torch.eye(kinds)[asked[:, 0]], torch.eye(kinds)[asked[:, -1]]], -1).double()
+    return question, labels, draw.normal(b, fruits, scales=(1.0, 100.0)), draw.number(0.5, 6.0)
+
+
 check_two_heads = Exercise(
     name="two heads by hand",
     solution=_two_heads,
     cases=_stalls,
+    legal=_any_stalls,
     mistakes={
         "one head for both questions: the two scores are added before the softmax": _one_head,
         "the heads have changed places: color comes first": lambda *a: _two_heads(*a).flip(-1),
@@ -97,7 +117,7 @@ check_two_heads = Exercise(
             asked, labels, prices, 1 / sharpness
         ),
     },
-    next_step="Next: what is the best that one head can do?",
+    next_step="Next: measure how much a layer looks at itself.",
 )
 
 
@@ -114,10 +134,17 @@ def _errors(weights, a, b):
     return 1 - weights[[a, b]].square() / weights.square().sum()
 
 
+def _any_row(draw: Draw) -> tuple:
+    weights = draw.normal(draw.whole(2, 7), scales=(1.0, 4.0, 0.1)).softmax(0)
+    a, b = draw.order(len(weights))[:2]
+    return weights, a, b
+
+
 check_errors = Exercise(
     name="the price of one average",
     solution=_errors,
     cases=_rows,
+    legal=_any_row,
     mistakes={
         "the weights are not squared": lambda w, a, b: 1 - w[[a, b]] / w.sum(),
         "the other fruits are forgotten in the sum": lambda w, a, b: 1 - w[[a, b]].square() / w[[a, b]].square().sum(),
@@ -131,7 +158,7 @@ check_errors = Exercise(
         ),
         "the root of the error": lambda w, a, b: _errors(w, a, b).sqrt(),
     },
-    next_step="Next: measure how much a layer looks at itself.",
+    next_step="That is what the second head saves.",
 )
 
 
@@ -155,10 +182,17 @@ def _counted(weights):
     return torch.stack([hits.mean(), hits.max()])
 
 
+def _any_maps(draw: Draw) -> tuple:
+    words = draw.whole(1, 6)
+    scores = draw.normal(draw.whole(1, 4), draw.whole(1, 4), words, words, scales=(1.0, 5.0, 0.1))
+    return ((scores + draw.one_of([0.0, 4.0]) * torch.eye(words)).softmax(-1),)
+
+
 check_self_weight = Exercise(
     name="who looks at itself",
     solution=_self_weight,
     cases=_maps,
+    legal=_any_maps,
     mistakes={
         "the largest single weight instead of the largest head": lambda w: torch.stack([_own(w).mean(), _own(w).max()]),
         "the largest over heads is taken before averaging over words": lambda w: torch.stack(
@@ -175,5 +209,5 @@ check_self_weight = Exercise(
         "the smallest head instead of the largest": lambda w: torch.stack([_own(w).mean(), _own(w).mean((0, 2)).min()]),
         "the wrong diagonal: from the last word to the first": lambda w: _self_weight(w.flip(-1)),
     },
-    next_step="Run it on a layer of your own with mha.watch.",
+    next_step="Run it on a layer of your own with mha.watch. Next: what is the best that one head can do?",
 )

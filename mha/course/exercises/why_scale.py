@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
 from mha.functional.attention import attention_weights
 
 
@@ -17,10 +18,17 @@ def _numbers() -> list[tuple]:
     return [(4, 0.0, 1.0, 0.0, 1.0), (16, 0.0, 2.0, 0.0, 0.5), (456, 1.56, 0.36, -0.34, 1.2), (64, -0.7, 1.1, 2.0, 0.8)]
 
 
+def _any_numbers(draw: Draw) -> tuple:
+    means = [draw.one_of([1.0, 0.0, 30.0, 1e-3]) * draw.number(-1.0, 1.0) for _ in range(2)]
+    deviations = [draw.one_of([1.0, 0.1, 20.0]) * draw.number(0.1, 1.0) for _ in range(2)]
+    return draw.integer(1, 600), means[0], deviations[0], means[1], deviations[1]
+
+
 check_spread = Exercise(
     name="the spread inside a row",
     solution=_row_spread,
     cases=_numbers,
+    legal=_any_numbers,
     mistakes={
         "the scores are not scaled": lambda d, *a: math.sqrt(d) * _row_spread(d, *a),
         "scaled by d_k instead of √d_k": lambda d, *a: _row_spread(d, *a) / math.sqrt(d),
@@ -49,10 +57,16 @@ def _heads() -> list[tuple]:
     return [tuple(torch.randn(s, generator=random, dtype=torch.float64) for _ in range(2)) for s in sizes]
 
 
+def _any_heads(draw: Draw) -> tuple:
+    shape = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 6), draw.whole(1, 5)
+    return draw.normal(*shape, scales=(1.0, 3.0, 0.01, 40.0)), draw.normal(*shape, scales=(1.0, 3.0))
+
+
 check_heads = Exercise(
     name="the weights of several heads",
     solution=lambda q, k: attention_weights(q, k),
     cases=_heads,
+    legal=_any_heads,
     mistakes={
         "scaled by √ of the model's width h·d instead of one head's": lambda q, k: _scaled(
             q, k, 1 / math.sqrt(q.shape[1] * q.shape[-1])
@@ -81,10 +95,17 @@ def _gains() -> list[tuple]:
     return [(*case, gain) for case, gain in zip(_heads(), (1.0, 10.0, 2.5), strict=True)]
 
 
+def _any_gain(draw: Draw) -> tuple:
+    shape = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 6), draw.whole(2, 5)
+    gain = draw.one_of([1.0, 100.0, 1e-3]) * draw.number(0.5, 2.0)
+    return draw.normal(*shape, scales=(1.0, 1e4, 0.01)), draw.normal(*shape, scales=(1.0, 1e4, 0.01)), gain
+
+
 check_qk_norm = Exercise(
     name="scores with QK-norm",
     solution=_cosines,
     cases=_gains,
+    legal=_any_gain,
     mistakes={
         "divided by √d as well": lambda q, k, g: _cosines(q, k, g) / math.sqrt(q.shape[-1]),
         "only the queries are normalized": lambda q, k, g: g * F.normalize(q, dim=-1) @ k.mT,
@@ -140,10 +161,17 @@ def _keys_unturned(q, k, v, g):
     return dq, d_scores @ q / math.sqrt(q.shape[-1]), dv
 
 
+def _any_upstream(draw: Draw) -> tuple:
+    shape = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 4)
+    q, k, v, g = (draw.normal(*shape, scales=(1.0, 0.3, 3.0)) for _ in range(4))
+    return q, k, v, g
+
+
 check_backward = Exercise(
     name="the backward pass of attention",
     solution=_backward,
     cases=_upstream,
+    legal=_any_upstream,
     mistakes={
         "the row's average is not taken away: dS = P∘dP": lambda *a: _backward(*a, center=False),
         "only the diagonal of the softmax's Jacobian: dS = P∘(1−P)∘dP": lambda *a: _backward(
@@ -166,5 +194,6 @@ check_backward = Exercise(
         "dK = dS·Q/√d; dS must be transposed": _keys_unturned,
         "the sign is turned round": lambda *a: tuple(-t for t in _backward(*a)),
     },
+    forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian"),
     next_step="That is what autograd does for every attention layer.",
 )

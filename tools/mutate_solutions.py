@@ -1,0 +1,450 @@
+"""Change every solution of the course a little, in every way a machine knows, and let its checker judge.
+
+    python tools/mutate_solutions.py [--only split_and_merge] [--show]      (make mutants)
+
+Each change is a *mutant*: another operator, constant, axis or comparison, a dropped term, arguments exchanged, a call
+left out, an argument ignored, a first result that is kept. A mutant that the checker accepts is compared with the
+solution on 1,000 inputs that the exercise allows: equal on all of them it is *equivalent*, otherwise it has *survived*.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import hashlib
+import inspect
+import json
+import multiprocessing
+import re
+import sys
+import textwrap
+import types
+import warnings
+from pathlib import Path
+
+import nbformat
+import torch
+
+from mha.course.exercises import final_project
+from mha.course.exercises.exercise import Exercise, exercises, judge
+from mha.course.exercises.legal import differs, drawn_cases
+from mha.course.exercises.sandbox import TimeIsUpError, call
+
+KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)  # of a notebook's cells
+
+ROOT = Path(__file__).resolve().parents[1]
+STORE = ROOT / "benchmarks" / "mutants.json"
+
+BINARY = {
+    ast.Add: [ast.Sub],
+    ast.Sub: [ast.Add],
+    ast.Mult: [ast.Div],
+    ast.Div: [ast.Mult],
+    ast.FloorDiv: [ast.Div, ast.Mult],
+    ast.Mod: [ast.FloorDiv],
+    ast.Pow: [ast.Mult],
+    ast.BitAnd: [ast.BitOr],
+    ast.BitOr: [ast.BitAnd],
+}
+COMPARED = {
+    ast.Lt: [ast.LtE, ast.Gt],
+    ast.LtE: [ast.Lt, ast.GtE],
+    ast.Gt: [ast.GtE, ast.Lt],
+    ast.GtE: [ast.Gt, ast.LtE],
+    ast.Eq: [ast.NotEq],
+    ast.NotEq: [ast.Eq],
+    ast.In: [ast.NotIn],
+    ast.NotIn: [ast.In],
+    ast.Is: [ast.IsNot],
+    ast.IsNot: [ast.Is],
+}
+TWINS = [
+    ("max", "min"),
+    ("amax", "amin"),
+    ("argmax", "argmin"),
+    ("sum", "mean"),
+    ("any", "all"),
+    ("sin", "cos"),
+    ("tril", "triu"),
+    ("sqrt", "square"),
+    ("log", "exp"),
+    ("repeat", "repeat_interleave"),
+    ("softmax", "log_softmax"),
+    ("sorted", "list"),
+    ("unsqueeze", "squeeze"),
+    ("norm", "sum"),
+    ("cumsum", "cumprod"),
+]
+OTHER_NAME = dict([*TWINS, *((b, a) for a, b in TWINS)])
+
+
+def variants(node):
+    """What could stand in the place of one node, each with a word for it."""
+    if isinstance(node, ast.BinOp):
+        for kind in BINARY.get(type(node.op), []):
+            yield "operator", replaced(node, op=kind())
+        yield "dropped term", node.left
+        yield "dropped term", node.right
+        if isinstance(node.op, (ast.Sub, ast.Div, ast.MatMult, ast.Pow, ast.FloorDiv)):
+            yield "swapped", replaced(node, left=node.right, right=node.left)
+    elif isinstance(node, ast.Constant):
+        yield from constants(node)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for kind in COMPARED.get(type(node.ops[0]), []):
+            yield "comparison", replaced(node, ops=[kind()])
+    elif isinstance(node, ast.BoolOp):
+        yield "operator", replaced(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        for value in node.values:
+            yield "dropped term", value
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not, ast.Invert)):
+        if not isinstance(node.operand, ast.Constant):
+            yield "sign", node.operand
+    elif isinstance(node, ast.Call):
+        yield from calls(node)
+    elif isinstance(node, ast.Attribute) and node.attr in ("mT", "T"):
+        yield "dropped call", node.value
+    elif isinstance(node, ast.IfExp):
+        yield "condition", node.body
+        yield "condition", node.orelse
+    elif isinstance(node, ast.Slice):
+        yield from slices(node)
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)) and any(part.ifs for part in node.generators):
+        bare = copy.deepcopy(node)
+        for part in bare.generators:
+            part.ifs = []
+        yield "condition", bare
+
+
+def replaced(node, **fields):
+    """A copy of a node with other fields."""
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def constants(node):
+    """Other numbers in the place of one."""
+    value = node.value
+    if isinstance(value, bool):
+        yield "constant", ast.Constant(not value)
+    elif isinstance(value, int):
+        others = dict.fromkeys((value + 1, value - 1, -value, 0))
+        yield from (("axis or constant", ast.Constant(other)) for other in others if other != value)
+    elif isinstance(value, float):
+        others = dict.fromkeys((2 * value, value / 2, -value, 0.0, value + 1))
+        yield from (("constant", ast.Constant(other)) for other in others if other != value)
+
+
+def calls(node):
+    """A call with its arguments exchanged, without one of them, under a twin's name, or left out."""
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if len(node.args) >= 2 and not any(isinstance(x, ast.Starred) for x in node.args):
+        for n in range(len(node.args) - 1):
+            args = list(node.args)
+            args[n], args[n + 1] = args[n + 1], args[n]
+            yield "swapped arguments", replaced(node, args=args)
+    for n in range(len(node.keywords)):
+        yield "dropped keyword", replaced(node, keywords=node.keywords[:n] + node.keywords[n + 1 :])
+    if name in OTHER_NAME:
+        other = OTHER_NAME[name]
+        func = replaced(function, attr=other) if isinstance(function, ast.Attribute) else ast.Name(other, ast.Load())
+        yield "another function", replaced(node, func=func)
+    if isinstance(function, ast.Attribute) and not _is_module(function.value):
+        yield "dropped call", function.value
+    elif node.args and not isinstance(node.args[0], ast.Starred):
+        yield "dropped call", node.args[0]
+
+
+def _is_module(node):
+    return isinstance(node, ast.Name) and node.id in ("torch", "math", "F", "nn", "np", "masks", "mha")
+
+
+def slices(node):
+    """Slices that begin or end one place away, or nowhere."""
+    for end in ("lower", "upper", "step"):
+        value = getattr(node, end)
+        if value is not None:
+            yield "slice", replaced(node, **{end: None})
+            if end != "step":
+                yield "slice", replaced(node, **{end: ast.BinOp(value, ast.Add(), ast.Constant(1))})
+
+
+def statements(body):
+    """Bodies without one of their statements."""
+    for n, statement in enumerate(body):
+        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.If, ast.For, ast.While, ast.With)) and len(body) > 1:
+            yield statement, body[:n] + body[n + 1 :]
+        if isinstance(statement, ast.If):
+            yield statement, body[:n] + statement.body + body[n + 1 :]
+            if statement.orelse:
+                yield statement, body[:n] + statement.orelse + body[n + 1 :]
+
+
+class Swap(ast.NodeTransformer):
+    """Put something else in the place of one node."""
+
+    def __init__(self, old, new):
+        self.old, self.new = old, new
+
+    def visit(self, node):
+        return self.new if node is self.old else super().generic_visit(node)
+
+
+def trees(tree):
+    """Every changed copy of a tree, with what was changed and where."""
+    skipped = {id(part) for node in ast.walk(tree) for part in ast.walk(_decoration(node))}
+    for index, node in enumerate(ast.walk(tree)):
+        if id(node) in skipped:
+            continue
+        for kind, new in variants(node):
+            other = copy.deepcopy(tree)
+            place = list(ast.walk(other))[index]
+            yield kind, node, new, Swap(place, copy.deepcopy(new)).visit(other)
+        for field in ("body", "orelse"):
+            body = getattr(node, field, None)
+            for statement, rest in statements(body if isinstance(body, list) else []):
+                other = copy.deepcopy(tree)
+                setattr(list(ast.walk(other))[index], field, copy.deepcopy(rest) or [ast.Pass()])
+                yield "dropped statement", statement, None, other
+
+
+def _decoration(node):
+    """What is no part of what a function does: annotations, docstrings, errors."""
+    parts = [getattr(node, "annotation", None), getattr(node, "returns", None), *getattr(node, "decorator_list", [])]
+    if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        parts.append(node)
+    kept = [ast.Expr(part) if isinstance(part, ast.expr) else part for part in parts if part is not None]
+    return ast.Module(kept, [])
+
+
+def texts(name, solution):
+    """The texts that are changed, the notebook's solution and the checker's own: tree, known names, function."""
+    topic, _, checker = name.partition(".")
+    if name == "final_project.check_layer":
+        tree = tree_of(final_project.Differential)
+        run = ast.parse("def changed(*case): return _run(Differential, *case, right=Right)").body[0]
+        yield ast.Module([tree, run], []), vars(final_project) | {"Right": final_project.Differential}, "changed"
+        return
+    path = next((ROOT / "notebooks").glob(f"*_{topic}.ipynb"), None)
+    if path is not None:
+        yield from written(path, checker)
+    inner = inspect.unwrap(solution)
+    if isinstance(inner, types.FunctionType):
+        module = sys.modules[inner.__module__]
+        own = [tree_of(function) for function in private(inner, module)]
+        yield ast.Module(own, []), vars(module), own[0].name
+
+
+def written(path, checker):
+    """The solution that stands in a notebook, with the names that the notebook has given before."""
+    home = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type != "code":
+            continue
+        with contextlib.suppress(SyntaxError):
+            tree = ast.parse(cell.source)
+            asked = re.search(rf"^{checker}\((solved_\w+|\w*solution\w*)\)", cell.source, re.MULTILINE)
+            kept = [
+                node
+                for node in tree.body
+                if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
+            ]
+            for node in kept:
+                with contextlib.suppress(Exception):
+                    exec(compile(ast.Module([node], []), "<notebook>", "exec"), home)  # our own notebook
+            if asked:
+                defined = [node for node in kept if isinstance(node, ast.FunctionDef)]
+                yield ast.Module(defined, []), home, asked[1]
+                return
+
+
+def private(function, module):
+    """A function with the private ones of its file that it names, where the file is a file of checkers."""
+    found, new = [], [function]
+    while new:
+        found.append(new.pop(0))
+        if module.__name__.startswith("mha.course.exercises"):
+            others = [vars(module).get(name) for name in found[-1].__code__.co_names]
+            here = [f for f in others if isinstance(f, types.FunctionType) and f.__module__ == module.__name__]
+            new += [f for f in here if f not in found + new]
+    return found
+
+
+def tree_of(function):
+    """The tree of a function's text; of a lambda, that of a function which returns the same."""
+    if function.__name__ != "<lambda>":
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        tree.decorator_list = []
+        return tree
+    module = ast.parse(inspect.getsource(sys.modules[function.__module__]))
+    line = function.__code__.co_firstlineno
+    node = next(n for n in ast.walk(module) if isinstance(n, ast.Lambda) and n.lineno == line)
+    return ast.FunctionDef("changed", node.args, [ast.Return(node.body)], [], lineno=1, type_params=[])
+
+
+def mutants(name, solution, count):
+    """Every mutant of a solution: what was changed, and the changed function."""
+    seen = set()
+    for tree, home, function in texts(name, solution):
+        for kind, old, new, other in trees(tree):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    module = ast.fix_missing_locations(other)
+                    text = ast.unparse(module)
+                    code = compile(module, "<mutant>", "exec")
+                    was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
+                except (SyntaxError, ValueError, TypeError, RecursionError):
+                    continue
+            if text not in seen:
+                seen.add(text)
+                there = dict(home)
+                exec(code, there)  # our own text, with one thing changed
+                yield f"{kind}: {was} → {now or 'nothing'}", there[function]
+    yield from behaviors(solution, count)
+
+
+def behaviors(solution, count):
+    """Mutants that no single word of the text makes: an argument that is ignored, a result that is kept."""
+    names = list(inspect.signature(solution).parameters)[:count]
+    for n, name in enumerate(names):
+        for kind, value in (("as it first was", first_seen()), ("as ones", ones), ("as zeros", zeros)):
+            yield f"ignored argument: {name}, taken {kind}", with_argument(solution, n, value)
+    yield "kept result: the first one of each form", keeping(solution, forms)
+    yield "kept result: the first one of all", keeping(solution, lambda case: None)
+
+
+def first_seen():
+    kept = {}
+
+    def value(given):
+        return kept.setdefault(form(given), copy.deepcopy(given))
+
+    return value
+
+
+def form(value):
+    """The sizes in a value, without its numbers."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), str(value.dtype)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(form, value))
+    return type(value).__name__
+
+
+def forms(case):
+    return repr(form(case))
+
+
+def ones(given):
+    return filled(given, 1)
+
+
+def zeros(given):
+    return filled(given, 0)
+
+
+def filled(given, number):
+    if isinstance(given, torch.Tensor):
+        return torch.full_like(given, number)
+    if isinstance(given, (list, tuple)):
+        return type(given)(filled(x, number) for x in given)
+    return type(given)(number) if isinstance(given, (bool, int, float)) else given
+
+
+def with_argument(solution, n, value):
+    def mutant(*case):
+        return solution(*case[:n], value(case[n]), *case[n + 1 :]) if n < len(case) else solution(*case)
+
+    return mutant
+
+
+def keeping(solution, key):
+    kept = {}
+
+    def mutant(*case):
+        there = key(case)
+        if there not in kept:
+            kept[there] = solution(*case)
+        return copy.deepcopy(kept[there])
+
+    return mutant
+
+
+def differs_somewhere(exercise, mutant, count=1000):
+    """The first allowed input on which a mutant and the solution differ, or nothing."""
+    for case in [*exercise.cases(), *drawn_cases(exercise.legal, count // 2)]:
+        right = call(exercise.solution, case, 60.0, shown=False)[0]
+        try:
+            result = call(mutant, copy.deepcopy(case), exercise.seconds, shown=False)[0]
+        except (Exception, SystemExit, TimeIsUpError) as error:
+            return f"{type(error).__name__}"
+        if differs(result, right, exercise.tolerance):
+            return differs(result, right, exercise.tolerance)
+    return ""
+
+
+def every_exercise():
+    """All exercises of the chapters, and those of the final project."""
+    own = {f"final_project.{n}": one for n, one in vars(final_project).items() if isinstance(one, Exercise)}
+    return exercises() | own
+
+
+def code_of(name):
+    """A hash of the file that a checker stands in: a score belongs to this code."""
+    text = (ROOT / "mha" / "course" / "exercises" / f"{name.partition('.')[0]}.py").read_text("utf8")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def tried(name):
+    """Judge all mutants of one exercise."""
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
+    warnings.simplefilter("ignore")
+    exercise = every_exercise()[name]
+    quick = copy.copy(exercise)
+    object.__setattr__(quick, "mistakes", {})  # no diagnosis is needed
+    object.__setattr__(quick, "seconds", min(exercise.seconds, 2.0))
+    found = {"code": code_of(name), "mutants": 0, "rejected": 0, "equivalent": [], "survived": []}
+    for what, mutant in mutants(name, exercise.solution, len(exercise.cases()[0])):
+        found["mutants"] += 1
+        try:
+            right = judge(quick, mutant)[0]
+        except TimeIsUpError:
+            right = False
+        if not right:
+            found["rejected"] += 1
+            continue
+        there = differs_somewhere(quick, mutant)
+        found["survived" if there else "equivalent"].append(what)
+    return name, found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    names = [name for name in every_exercise() if asked.only in name]
+    kept = json.loads(STORE.read_text("utf8")) if STORE.exists() else {}
+    with multiprocessing.get_context("spawn").Pool(asked.processes, maxtasksperchild=4) as pool:
+        for name, found in pool.imap_unordered(tried, names, chunksize=1):
+            kept[name] = found
+            ordered = {name: kept[name] for name in every_exercise() if name in kept}
+            STORE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
+            real = found["mutants"] - len(found["equivalent"])
+            print(
+                f"{name:44} {found['rejected']} of {real} rejected, {len(found['equivalent'])} equivalent", flush=True
+            )
+            for what in found["survived"]:
+                print(f"    survived: {what}")
+            for what in found["equivalent"] if asked.show else []:
+                print(f"    equivalent: {what}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
