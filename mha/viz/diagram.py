@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDE, HIGH, GAP_X, GAP_Y = 162, 46, 36, 30
+LONGEST = 150  # of a title: whatever font a page has, it stays inside its box
 
 
 STRONG = "var(--pst-color-primary, var(--jp-brand-color1, currentColor))"
@@ -91,7 +92,9 @@ class Diagram:
 def _text(
     x: float, y: float | int, text: str, size: float | int, weight: str = "normal", anchor: str = "middle"
 ) -> str:
+    wide = weight == "bold" and 0.6 * size * len(text) > LONGEST - 10
+    fitted = f' textLength="{LONGEST}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
+        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}"{fitted} '
         f'fill="currentColor" stroke="none">{escape(text)}</text>'
     )

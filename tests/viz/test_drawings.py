@@ -1,10 +1,17 @@
 """Drawings made of text: a picture for a notebook, a text for everybody else."""
 
+import json
+import re
 import xml.etree.ElementTree as ET
+from html import unescape
+from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
+from mha.viz import diagram
 from mha.viz.diagram import Diagram
 from mha.viz.heatmap import Looks
 
@@ -98,3 +105,25 @@ def test_boxes_that_cannot_be_drawn_are_refused():
         Diagram(BOXES, [("in", "elsewhere", "")])
     with pytest.raises(ValueError, match="one column and row"):
         Diagram({"a": (0, 0, ""), "b": (0, 0, "")}, [])
+
+
+def titles_in_notebooks():
+    """Every bold text in a stored drawing, with what says how long it may be."""
+    for path in sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text("utf8"))["cells"]:
+            for output in cell.get("outputs", []):
+                page = "".join(output.get("data", {}).get("text/html", ""))
+                if '<figure class="mha-drawing">' in page and "<rect" in page:
+                    yield from re.findall(r'font-size="([0-9.]+)" font-weight="bold"([^>]*)>([^<]*)<', page)
+
+
+def test_no_title_is_wider_than_its_box():
+    """Measured in a wide font; a title that comes near the edge is fitted, whatever font the reader's page has."""
+    measured = 0
+    for size, how, title in titles_in_notebooks():
+        bold = FontProperties(family="DejaVu Sans", weight="bold", size=float(size))
+        width = TextPath((0, 0), unescape(title), prop=bold).get_extents().width
+        measured += 1
+        assert width <= diagram.WIDE - 20 or f'textLength="{diagram.LONGEST}"' in how, title
+    assert measured > 30
+    assert diagram.LONGEST < diagram.WIDE

@@ -21,8 +21,8 @@ QUESTIONS = (
     Question(
         "Why does a deep model with the norm after the sum need warm-up?",
         right=(
-            "otherwise its last queries lose their gradient",
-            "In the chapter it was the queries of the last layers. A small start or the norm before the part helps too.",
+            "otherwise its first steps drive the words together",
+            "Five large steps were enough in the chapter. Then the last queries have no gradient, and it stays like that.",
         ),
         wrong=(
             ("LayerNorm has to learn its gain first", "Its gain starts at 1, which works from the first step."),

@@ -7,8 +7,15 @@ QUESTIONS = (
         "One head is too weak for a task with two look-ups. Which change helps?",
         right=("a second layer", "It looks a second time. So does a second head in the same layer."),
         wrong=(
-            ("a head four times as wide", "It still takes one weighted average of the words for each query."),
-            ("a larger feed-forward part behind the head", "What was averaged away cannot be computed back."),
+            (
+                "a head four times as wide",
+                "It still takes one weighted average for each query. Width helps only where every color has a channel of its "
+                "own and the question picks its price behind the head: then the look-up happens there.",
+            ),
+            (
+                "a larger feed-forward part behind the head",
+                "It gets what the head brings. In the chapter's experiment that is one average, and no network takes it apart.",
+            ),
             ("training ten times as long", "The error has a floor that no weights get below."),
         ),
     ),
