@@ -221,6 +221,22 @@ def test_no_formula_begins_a_line_with_a_bracket():
                 assert not SWALLOWED.search("".join(cell["source"])), path
 
 
+def needed(number):
+    """The chapters that a chapter says it needs, in its first lines."""
+    text = "".join(json.loads(read(next((ROOT / "notebooks").glob(f"{number}_*.ipynb"))))["cells"][0]["source"])
+    says = re.search(r"You need: (.*?)(?:\.\n\n|\. Whoever)", text, re.DOTALL)[1]
+    return set(re.findall(r"\]\((\d\d)_\w+\.ipynb\)", says))
+
+
+def test_who_follows_the_one_week_path_meets_what_each_chapter_needs():
+    path = re.search(r"\*\*One week, .*?\n\n", read(BOOK / "map.md"), re.DOTALL)[0]
+    chapters = re.findall(r"\[(\d\d)\]", path)
+    assert len(chapters) >= 5
+    for place, chapter in enumerate(chapters):
+        assert needed(chapter) <= set(chapters[:place]), chapter
+    assert needed("05") == {"03", "04"}
+
+
 # ---- The sources
 
 
