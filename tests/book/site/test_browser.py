@@ -28,11 +28,7 @@ BROKEN = """() => {
   const marked = 'mjx-merror, [data-mjx-error], mjx-mtext[style*="red"]';  // the last: a command that does not exist
   return [...document.querySelectorAll(marked)].map(e => e.textContent.slice(0, 80));
 }"""
-DRAWN = """() => [...MathJax.startup.document.math].map(item => {
-  let text = '';
-  item.root.walkTree(node => { if (node.kind === 'text') text += node.getText(); });
-  return [item.math, text];
-})"""
+DRAWN = "() => [...MathJax.startup.document.math].map(item => [item.math, item.typesetRoot.textContent])"
 
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
 DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
