@@ -1,9 +1,7 @@
 """Tensors in, tensors out: attention without weights of its own."""
 
 from mha.functional.attention import Edits, attend, attention_weights, merge_heads, split_heads
-from mha.functional.composed import attend_in_chunks
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
-from mha.functional.dispatch import read_where
 from mha.functional.entmax import entmax
 from mha.functional.masks import (
     causal_mask,
@@ -24,7 +22,6 @@ __all__ = [
     "Edits",
     "Shared",
     "attend",
-    "attend_in_chunks",
     "attention_weights",
     "best_turn",
     "causal_mask",
@@ -41,7 +38,6 @@ __all__ = [
     "likeness",
     "merge_heads",
     "padding_mask",
-    "read_where",
     "sliding_window",
     "split_heads",
     "tiled_attention",

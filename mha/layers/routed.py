@@ -71,7 +71,7 @@ class RoutedAttention(Heads):
     """Attend with the heads that a router chooses for each query, and weigh what they read: a mixture of heads (MoH).
 
     The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
-    head that it did not choose, and next to nothing is computed there (:func:`mha.functional.read_where` says what);
+    head that it did not choose, and next to nothing is computed there (:mod:`mha.functional.dispatch` says what);
     keys and values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute
     all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
     learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no weights (:class:`mha.layers.routers.NormRouter`).

@@ -111,6 +111,7 @@ CODE = {
     "one": '''"""A text."""
 
 from mha import two
+from mha.checks import checked
 from mha.two import LIMIT
 
 
@@ -170,6 +171,9 @@ def hashed(tmp_path, monkeypatch):
         ('"large"', '"too large"', True),
         ("x + y", "(x  +  y)", True),
         ("return x\n", "return 2 * x\n", True),  # nobody calls it
+        ("    if x", "    check_whole(x=x)\n    if x", True),
+        ("def f", "@checked\ndef f", True),
+        ("    if x", "    x = check_whole(x=x)\n    if x", False),
         ("x + y", "x - y", False),
         ("x > LIMIT", "x >= LIMIT", False),
         ("LIMIT = 3", "LIMIT = 4", False),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from oracle import LIMIT, error
 
 import mha
-from mha.functional import attend_in_chunks
+from mha.functional.composed import attend_in_chunks
 from mha.layers import MemoryCache
 from mha.models import EncoderDecoder, LanguageModel
 

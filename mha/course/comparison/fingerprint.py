@@ -17,8 +17,8 @@ Place = tuple[str, str]  # a module of this package, and a name that it defines
 def fingerprint(used: Iterable[Callable], configuration: object) -> str:
     """Hash classes and functions with all definitions of this package that they use, and a configuration.
 
-    Where a definition stands does not count, nor do comments, docstrings, annotations, what an error says, and what
-    training never calls: they change no result.
+    Where a definition stands does not count, nor do comments, docstrings, annotations, what an error says, checks of
+    what was given, and what training never calls: they change no result.
     """
     told = [configuration, *sorted((name, bare(module, name)) for module, name in reached(used))]
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
@@ -100,8 +100,18 @@ def _parts(node: object) -> Iterator[ast.AST]:
 
 
 def _trained(node: Any) -> Any:
-    """Leave out what training never calls."""
-    return [part for part in node if getattr(part, "name", "") not in IDLE] if isinstance(node, list) else node
+    """Leave out what training never calls, and what only checks."""
+    if not isinstance(node, list):
+        return node
+    return [part for part in node if getattr(part, "name", "") not in IDLE and not _checks(part)]
+
+
+def _checks(node: object) -> bool:
+    """Say whether a part is the decorator ``@checked``, or a line that calls a ``check_…`` and keeps nothing of it."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        return getattr(called, "attr", getattr(called, "id", "")).startswith("check_")
+    return isinstance(node, ast.Name) and node.id == "checked"
 
 
 @cache
@@ -123,7 +133,7 @@ def _bare(node: object, modules: set[str]) -> object:
         return "Name", node.id
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         node = ast.Assign(targets=[node.target], value=node.value)
-    fields = [(field, value) for field, value in ast.iter_fields(node) if field not in IGNORED]
+    fields = [(field, _trained(value)) for field, value in ast.iter_fields(node) if field not in IGNORED]
     return type(node).__name__, [(field, _bare(value, modules)) for field, value in fields if value not in (None, [])]
 
 
