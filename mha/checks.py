@@ -9,11 +9,12 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import jaxtyping
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,11 +23,26 @@ R = TypeVar("R")
 Rule = Callable[[str, Any], None]
 
 
+def said(value: Any) -> str:
+    """Write down what was given in a few words: the kind and shape of a tensor, the text of what is short."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and {value.dtype}"
+    if isinstance(value, torch.nn.Module):
+        return f"the module {type(value).__name__}"
+    try:
+        text = repr(value)
+    except Exception:  # a class may write itself down wrongly
+        text = ""
+    return text if 0 < len(text) < 80 and "\n" not in text else f"a {type(value).__name__}"
+
+
 def check_whole(at_least: int | None = 1, /, **numbers: Any) -> None:
     """Refuse what is no whole number, or one below ``at_least``."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Integral | torch.SymInt):
-            raise TypeError(f"{name} = {number!r}: it must be a whole number")
+            raise TypeError(f"{name} = {said(number)}: it must be a whole number")
         if at_least is not None and number < at_least:
             raise ValueError(f"{name} = {number}: it must be at least {at_least}")
 
@@ -35,7 +51,7 @@ def check_number(finite: bool = True, /, **numbers: Any) -> None:
     """Refuse what is no number, and what is not ``finite``."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Real | torch.SymFloat):
-            raise TypeError(f"{name} = {number!r}: it must be a number")
+            raise TypeError(f"{name} = {said(number)}: it must be a number")
         if finite and not math.isfinite(number):
             raise ValueError(f"{name} = {number}: it must be finite")
 
@@ -44,7 +60,7 @@ def check_flag(**flags: Any) -> None:
     """Refuse what is neither True nor False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise TypeError(f"{name} = {flag!r}: it must be True or False")
+            raise TypeError(f"{name} = {said(flag)}: it must be True or False")
 
 
 def check_tensor(*axes: int, **tensors: Any) -> None:
@@ -61,7 +77,23 @@ def check_tensor(*axes: int, **tensors: Any) -> None:
 def check_is_tensor(name: str, x: Any) -> None:
     """Refuse lists, arrays and all else that is no tensor."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is {type(x).__name__}, but must be a tensor: use torch.as_tensor({name})")
+        way = f"use torch.as_tensor({name})" if name.isidentifier() else "torch.as_tensor makes one"
+        raise TypeError(f"{name} is {type(x).__name__}, but must be a tensor: {way}")
+
+
+def check_functions(**functions: Any) -> None:
+    """Refuse what cannot be called; None is no function, and allowed."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            _refuse(name, function, "a function")
+
+
+def check_result(name: str, result: Any, shape: tuple[int, ...]) -> None:
+    """Refuse what a function of the caller's returned, unless it is a tensor of this shape; -1 stands for any size."""
+    fits = isinstance(result, Tensor) and len(shape) == result.ndim
+    if not fits or any(wanted not in (-1, size) for wanted, size in zip(shape, result.shape, strict=True)):
+        sizes = ", ".join("any" if size < 0 else str(size) for size in shape)
+        raise ValueError(f"{name} returned {said(result)}: it must return a tensor of shape ({sizes})")
 
 
 def check_finite(**tensors: Any) -> None:
@@ -71,6 +103,12 @@ def check_finite(**tensors: Any) -> None:
             raise ValueError(f"{name} is on the meta device: it has a shape {tuple(x.shape)}, but no numbers")
         if not bool(x.isfinite().all()):
             raise ValueError(f"{name} of shape {tuple(x.shape)} holds NaN or infinity: find out where they come from")
+
+
+def check_no_nan(name: str, x: Tensor) -> None:
+    """Refuse tensors with NaN in them, which no order knows."""
+    if not x.is_meta and bool(x.isnan().any()):
+        raise ValueError(f"{name} of shape {tuple(x.shape)} holds NaN: find out where it comes from")
 
 
 def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
@@ -87,11 +125,23 @@ def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
         )
 
 
+def check_device(device: Any) -> None:
+    """Refuse what names no device; None is the one torch uses by itself."""
+    if device is not None and not isinstance(device, torch.device | str):
+        raise TypeError(f"device = {said(device)}: it must be a torch.device, or a text such as 'cpu'")
+    if isinstance(device, str):
+        try:
+            torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(f"device = {device!r}: torch knows no such device ({str(error)[:60]} …)") from error
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse arguments that are not what the function's annotations say, by name and with what was given.
 
-    Checked are whole and other numbers (no NaN, no infinity), truth values, texts, functions, modules, and tensors with
-    their kind of numbers and their number of axes. What must lie in a range the function says itself.
+    Checked are whole and other numbers (no NaN, no infinity), truth values, texts, functions, modules, tensors with
+    their kind of numbers and their number of axes, and what lists, tuples and mappings hold. What must lie in a range
+    the function says itself.
     """
     parameters = list(inspect.signature(function).parameters.values())
     rules = {p.name: _rule(p.annotation) for p in parameters if p.name != "mask"}  # check_mask says more
@@ -140,13 +190,40 @@ def _any(rules: list[Rule], name: str, value: Any) -> None:
 def _rule_of_class(kind: Any) -> Rule | None:
     origin = typing.get_origin(kind) or kind
     if origin is Callable or origin is collections.abc.Callable:
-        return lambda name, value: None if callable(value) else _refuse(name, value, "a function")
+        return lambda name, value: check_functions(**{name: value})
     if not isinstance(origin, type) or origin in (object, Any):
         return None
     if issubclass(origin, jaxtyping.AbstractArray):
         return functools.partial(_check_array, kind.dtype, kind.dim_str.split())
     wanted = (list, tuple) if origin is list else origin
-    return lambda name, value: None if isinstance(value, wanted) else _refuse(name, value, origin.__name__)
+    inside = [_rule(part) for part in typing.get_args(kind) if part is not Ellipsis]
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, wanted):
+            _refuse(name, value, _ONE.get(origin.__name__, f"a {origin.__name__}"))
+        if any(inside) and not isinstance(value, collections.abc.Iterator):
+            _check_inside(inside, name, value)
+
+    return check
+
+
+def _check_inside(rules: list[Rule | None], name: str, value: Any) -> None:
+    """Refuse a list, a tuple or a mapping that holds something else than its annotation says."""
+    parts: list[tuple[Rule | None, Any]]
+    if isinstance(value, Mapping):
+        parts = list(zip(rules, (list(value), list(value.values())), strict=False))
+    elif isinstance(value, Tensor | np.ndarray) and (value.ndim != 1 or getattr(value, "is_meta", False)):
+        _refuse(name, value, "one row of its entries")
+    elif len(rules) > 1:
+        if len(value) != len(rules):
+            _refuse(name, value, f"a tuple of {len(rules)}")
+        parts = [(rule, [item]) for rule, item in zip(rules, value, strict=True)]
+    else:
+        parts = [(rules[0], value.tolist() if isinstance(value, Tensor | np.ndarray) else value)]
+    for rule, items in parts:
+        if rule is not None:
+            for item in items:
+                rule(f"an entry of {name}", item)
 
 
 def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
@@ -155,7 +232,7 @@ def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
     fits = {
         jaxtyping.Float: value.is_floating_point(),
         jaxtyping.Bool: value.dtype == torch.bool,
-        jaxtyping.Int: not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool),
+        jaxtyping.Int: value.dtype in (torch.int64, torch.int32, torch.int16, torch.int8),
     }
     if not fits.get(kind, True):
         raise TypeError(f"{name} has dtype {value.dtype}, but must be {_NUMBERS[kind]}")
@@ -163,15 +240,23 @@ def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, but must be ({', '.join(axes)})")
 
 
-def _refuse(name: str, value: Any, word: str) -> None:
-    shown = repr(value)
-    raise TypeError(f"{name} = {shown if len(shown) < 80 else type(value).__name__}: it must be {word}")
+def _refuse(name: str, value: Any, word: str) -> NoReturn:
+    raise TypeError(f"{name} = {said(value)}: it must be {word}")
 
 
+_ONE = {  # what an annotation's class is called in an error
+    "str": "a text",
+    "Mapping": "a mapping, such as a dict",
+    "Sequence": "a sequence, such as a list",
+    "Iterable": "something to go through, such as a list",
+    "Module": "a module of torch",
+    "dtype": "a dtype of torch",
+    "Optimizer": "an optimizer of torch",
+}
 _NUMBERS = {
     jaxtyping.Float: "floating point, such as an embedding of words, or use .float()",
     jaxtyping.Bool: "torch.bool",
-    jaxtyping.Int: "whole numbers",
+    jaxtyping.Int: "whole numbers with a sign, such as torch.long",
 }
 _KINDS: dict[Any, Rule] = {
     int: lambda name, value: check_whole(None, **{name: value}),

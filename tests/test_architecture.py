@@ -24,7 +24,7 @@ FILES = {  # "mha.layers.base": its text, parsed; a room's own file goes by the 
 MAY_LOOK = {  # room: the rooms below it
     "checks": set(),
     "data": {"checks"},
-    "viz": set(),
+    "viz": {"checks"},
     "reference": set(),
     "functional": {"checks"},
     "layers": {"checks", "functional"},

@@ -97,6 +97,7 @@ class Gates(nn.Module):
         self.each = cast(Sequence[HardConcrete], nn.ModuleList(each))
         self.to(next(model.parameters()))
 
+    @checked
     @contextmanager
     def on(self, model: nn.Module, *, decided: bool = False) -> Iterator[None]:
         """Put the gates on a model; ``decided`` takes only 0 and 1."""
@@ -110,11 +111,13 @@ class Gates(nn.Module):
         """Count the heads of the model that are expected to stay."""
         return torch.stack([gate.penalty() for gate in self.each]).sum()
 
+    @checked
     def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
         """List the heads that stay, by layer, for :func:`mha.analysis.prune_heads`, which wants ``at_least`` 1 in each.
 
         Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
         """
+        check_whole(0, at_least=at_least)
         kept = {}
         for path, gate in zip(self.paths, self.each, strict=True):
             count = max(at_least, int(gate.decided().sum()))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.analysis.patterns import offset
-from mha.checks import checked
+from mha.checks import check_finite, check_whole, checked
 
 
 class HeadScores(NamedTuple):
@@ -42,6 +42,7 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
     Raises: ValueError for targets of another shape, or none at all.
     Taught in: reading_heads.
     """
+    check_finite(weights=weights)
     b, _, i, j = weights.shape
     if targets.dtype != torch.bool or targets.shape not in ((i, j), (b, i, j)):
         raise ValueError(
@@ -68,6 +69,7 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     Differs from the released code: nothing is added to the weights before the logarithm.
     Taught in: reading_heads.
     """
+    check_finite(weights=weights)
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
 
 
@@ -79,6 +81,7 @@ def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     Taught in: reading_heads.
     """
+    check_finite(weights=weights)
     i, j = weights.shape[-2:]
     apart = (torch.arange(i)[:, None] + (j - i) - torch.arange(j)).abs().to(weights)
     return _mean((weights * apart).sum(-1), weights)
@@ -93,6 +96,7 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
 @checked
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
     """Look evenly at all keys that have any weight. Taught in: reading_heads."""
+    check_finite(weights=weights)
     visible = (weights != 0).to(weights)
     return visible / visible.sum(-1, keepdim=True).clamp_min(1)
 
@@ -103,6 +107,7 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
 
     Taught in: reading_heads.
     """
+    check_finite(weights=weights)
     visible = weights != 0
     draw = torch.rand(weights.shape, generator=generator, dtype=torch.float64).masked_fill(~visible, 2)
     ranks = torch.where(visible, visible.cumsum(-1) - 1, visible.sum(-1, keepdim=True) + (~visible).cumsum(-1) - 1)
@@ -117,6 +122,7 @@ def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
     Taught in: reading_heads.
     """
+    check_whole(0, seed=seed)
     fresh = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

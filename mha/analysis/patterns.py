@@ -12,7 +12,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mha.checks import check_whole, checked
+from mha.checks import check_whole, checked, said
+
+
+def check_words(words: Tensor) -> None:
+    """Refuse what is no batch of word numbers."""
+    if 0 in words.shape or words.dtype == torch.uint8 or int(words.min()) < 0:
+        raise ValueError(f"words are {said(words)}: give (batch, sequence) of torch.long, not empty, none negative")
 
 
 @checked
@@ -44,6 +50,7 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     Source: Olsson et al. 2022, section "Induction heads".
     Taught in: reading_heads.
     """
+    check_words(words)
     after = torch.zeros(*words.shape, words.shape[1], dtype=torch.bool)
     after[:, :, 1:] = words[:, :, None] == words[:, None, :-1]
     return after & torch.ones_like(after[0]).tril()
@@ -52,6 +59,7 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 @checked
 def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at earlier occurrences of the same word. Taught in: reading_heads."""
+    check_words(words)
     return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
 
 
@@ -62,6 +70,7 @@ def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "
     Source: Clark et al. 2019, section 3.2.
     Taught in: reading_heads.
     """
+    check_words(words)
     check_whole(None, **{f"marks[{n}]": mark for n, mark in enumerate(marks)})
     is_mark = torch.isin(words, torch.tensor(list(marks)))
     return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
@@ -76,6 +85,11 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
     Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
     Taught in: reading_heads.
     """
+    check_words(words)
+    if counts.numel() <= int(words.max()) or int(counts.min()) < 0:
+        raise ValueError(
+            f"counts {said(counts)}: give one for each of the words 0 to {int(words.max())}, none negative"
+        )
     frequency = counts[words]
     past = torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
     found = (frequency[:, None] == frequency.cummin(1).values[:, :, None]) & past
@@ -109,6 +123,7 @@ def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: b
 
 def _brackets(words: Tensor, pairs: Mapping[int, int], nested: bool) -> tuple[Tensor, Tensor]:
     """Walk through each text with the stack of brackets that wait."""
+    check_words(words)
     if set(pairs) & set(pairs.values()):
         raise ValueError(f"pairs {dict(pairs)}: a word cannot both open and close")
     closes, waits = torch.zeros(2, *words.shape, words.shape[1], dtype=torch.bool)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_finite, checked
 
 
 @checked
@@ -23,6 +23,7 @@ def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
     Differs from the released code: nothing is added to the weights before the logarithm.
     Taught in: reading_heads.
     """
+    check_finite(weights=weights)
     weights = weights.double()  # of nearly equal heads nothing but rounding is left otherwise
     own = -torch.special.xlogy(weights, weights).sum(-1)
     rows = []
@@ -43,6 +44,7 @@ def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
     Source: Kornblith et al. 2019, section 3.
     Taught in: reading_heads.
     """
+    check_finite(heads=heads)
     x = heads.transpose(0, 1).flatten(1, 2).double()
     x = x - x.mean(1, keepdim=True)
     cross = torch.einsum("gnc,hnd->ghcd", x, x).square().sum((2, 3))

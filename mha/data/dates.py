@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import checked, said
 
 FORMATS = ("full", "long", "medium")  # not "short": it gives two digits of the year in English, but four in Chinese
 
@@ -74,6 +74,12 @@ def pairs(
     ]
 
 
+def check_numbers(numbers: Tensor, known: int) -> None:
+    """Refuse numbers that stand for no character."""
+    if numbers.is_meta or (numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < known):
+        raise ValueError(f"numbers are {said(numbers)}, some beyond the {known} that are known: 0 to {known - 1}")
+
+
 class Characters:
     """Number the characters of some texts, so that a model can read and write texts in them.
 
@@ -93,6 +99,7 @@ class Characters:
     def __len__(self) -> int:
         return STOP + 1 + len(self.known)
 
+    @checked
     def encode(self, texts: Sequence[str], *, ends: bool = False) -> Int[Tensor, "b n"]:
         """Turn texts into numbers, filled up with ``PAD``; ``ends`` puts START before each text and STOP behind it."""
         if not texts or not all(texts):
@@ -104,7 +111,9 @@ class Characters:
         rows = [[START, *row, STOP] for row in rows] if ends else rows
         return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, float(PAD))
 
+    @checked
     def decode(self, numbers: Int[Tensor, "b n"]) -> list[str]:
         """Turn numbers into texts; each ends before its first STOP, and PAD and START are left out."""
+        check_numbers(numbers, len(self))
         rows = ([*row, STOP] for row in numbers.tolist())
         return ["".join(self.known[i - STOP - 1] for i in row[: row.index(STOP)] if i > STOP) for row in rows]

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 
 SHOWN = {tokenize.NEWLINE: "⏎", tokenize.INDENT: "⇥", tokenize.DEDENT: "⇤"}
 
@@ -132,9 +132,9 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     """
     found = []
     for module in modules:
-        spec = find_spec(module)
+        spec = find_spec(module) if all(part.isidentifier() for part in module.split(".")) else None
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            raise ValueError(f"{module} has no Python source: take another module")
+            raise ValueError(f"modules hold {module!r}, which has no Python source: take another module")
         with tokenize.open(spec.origin) as file:
             source = file.read()
         found += [read_program(text) for text in _cut(source)]
@@ -149,6 +149,9 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
 
     Taught in: reading_heads.
     """
+    check_whole(size=size)
+    if not programs:
+        raise ValueError(f"programs = {programs!r}: give at least one")
     if like is None:
         common = Counter(word for program in programs for word in program.words).most_common(size)
         names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(word for word, _ in common)]
@@ -172,6 +175,9 @@ def pieces(
 
     Taught in: reading_heads.
     """
+    check_whole(count=count, n=n)
+    if n >= len(code.words):
+        raise ValueError(f"n = {n}: this code has {len(code.words)} words, so a piece has 1 to {len(code.words) - 1}")
     start = torch.randint(len(code.words) - n, (count, 1), generator=generator)
     places = start + torch.arange(n)
     return code.words[places], code.set_at[places][:, :, None] == places[:, None]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_whole, checked
 
 TAGS = ("PRONOUN", "DETERMINER", "NOUN", "VERB")
 
@@ -30,9 +30,11 @@ def encode(sentence: str) -> Int[Tensor, "1 n"]:
     Raises: ValueError for a word that is not in ``WORDS``.
     Taught in: why_attention.
     """
+    if not sentence.split():
+        raise ValueError(f"sentence = {sentence!r}: there is no word in it")
     unknown = [word for word in sentence.split() if word not in WORDS]
     if unknown:
-        raise ValueError(f"unknown words {unknown}: this small language has {list(WORDS)}")
+        raise ValueError(f"sentence has unknown words {unknown}: this small language has {list(WORDS)}")
     return torch.tensor([[WORDS.index(word) for word in sentence.split()]])
 
 
@@ -121,6 +123,8 @@ def english(topics: int | None = None) -> str:
     Source: the module ``pydoc_data.topics`` of the standard library.
     Taught in: output_projection.
     """
+    if topics is not None:
+        check_whole(topics=topics)
     from pydoc_data.topics import topics as texts
 
     return "\n".join(texts[name] for name in sorted(texts)[:topics])

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from mha.checks import check_flag, check_is_tensor, check_number, check_tensor, check_whole
+from mha.checks import check_flag, check_functions, check_is_tensor, check_number, check_tensor, check_whole
 from mha.functional.masks import causal_mask, check_mask, combine, hide
 
 
@@ -42,11 +42,15 @@ class Edits:
     normalize: Edit | None = None
     weights: Edit | None = None
 
+    def __post_init__(self) -> None:
+        check_functions(scores=self.scores, normalize=self.normalize, weights=self.weights)
+
     def __bool__(self) -> bool:
         return not (self.scores is self.normalize is self.weights is None)
 
     def then(self, scores: Edit | None = None, weights: Edit | None = None) -> "Edits":
         """Put functions behind those that are there."""
+        check_functions(scores=scores, weights=weights)
         return Edits(_behind(self.scores, scores), self.normalize, _behind(self.weights, weights))
 
 
@@ -59,7 +63,7 @@ def _behind(first: Edit | None, second: Edit | None) -> Edit | None:
     return lambda t: second(first(t))
 
 
-def split_heads(x: Float[Tensor, "b n m"], heads: int) -> Float[Tensor, "b h n d"]:
+def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
     """Cut the channels of every position into heads; nothing is copied.
 
     Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
@@ -75,7 +79,7 @@ def split_heads(x: Float[Tensor, "b n m"], heads: int) -> Float[Tensor, "b h n d
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def merge_heads(heads: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n m"]:
+def merge_heads(heads: Shaped[Tensor, "b h n d"]) -> Shaped[Tensor, "b n m"]:
     """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
 
     Shapes: (b, h, n, d) gives (b, n, h·d).
@@ -112,6 +116,7 @@ def attention_weights(
     Taught in: why_scale, masking.
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa)
+    check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
     _check(q, k, k, enable_gqa)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = edited("edit_scores", edit_scores, _by_heads(q * scale, k.mT))
@@ -164,6 +169,7 @@ def attend(
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     _check(q, k, v, enable_gqa)
+    check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
     dropout = share(dropout)
     if explicit or Edits(edit_scores, normalize, edit_weights):
         weights = attention_weights(

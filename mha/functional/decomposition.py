@@ -31,8 +31,13 @@ class Shared(NamedTuple):
         """Put the matrices together again."""
         return torch.einsum("mr,hr,kr->hmk", self.left, self.mixing, self.right)
 
+    @checked
     def error(self, matrices: Float[Tensor, "h m k"]) -> float:
         """Say how far they are from the given ones, as a share of their size (Frobenius norm)."""
+        check_finite(matrices=matrices)
+        own = len(self.mixing), len(self.left), len(self.right)
+        if matrices.shape != own:
+            raise ValueError(f"matrices have shape {tuple(matrices.shape)}, but these stand for {own}: give the same")
         return float((self.matrices() - matrices).norm() / matrices.norm().clamp_min(torch.finfo(matrices.dtype).tiny))
 
 

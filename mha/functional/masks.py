@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mha.checks import check_is_tensor, check_whole
+from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole, checked
 
 
 def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
@@ -26,6 +26,7 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
     """
     j = i if j is None else j
     check_whole(i=i, j=j)
+    check_device(device)
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
@@ -90,13 +91,17 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
         mask that is boolean already.
     """
     check_is_tensor("mask", mask)
-    if mask.is_complex() or mask.is_meta:
-        raise TypeError(f"mask is {mask.dtype} on {mask.device}, but must be real numbers to add to scores")
     if mask.dtype == torch.bool:
-        raise TypeError("this mask is boolean already: use it as it is, or from_hidden(mask) where True means hide")
+        raise TypeError("mask has dtype torch.bool, so use it as it is, or from_hidden(mask) where True means hide")
+    if not mask.is_floating_point() or mask.is_meta:
+        raise TypeError(f"mask is {mask.dtype} on {mask.device}, but must be real numbers to add to scores")
+    check_no_nan("mask", mask)
     see = mask == 0
     if not bool((see | (mask < -1000)).all()):
-        raise ValueError("an additive mask may hold 0 and large negative numbers only; this one changes scores too")
+        raise ValueError(
+            f"mask of shape {_shape(mask)}: an additive mask may hold 0 and large negative numbers only; this one "
+            "changes scores too"
+        )
     return see
 
 
@@ -145,6 +150,7 @@ def check_boolean(mask: Shaped[Tensor, "..."], means: str, axes: str = "") -> No
         raise ValueError(f"mask has shape {_shape(mask)}, but must be ({axes})")
 
 
+@checked
 def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torch.device) -> None:
     """Refuse a mask that does not say plainly who may look at whom.
 

@@ -24,6 +24,9 @@ def best_turn(
     if layout not in (None, "half", "interleaved"):
         raise ValueError(f"layout = {layout!r}: it is None, 'half' or 'interleaved'")
     target = heads if target is None else target
+    check_finite(target=target)
+    if 0 in heads.shape or target.shape[1:] != heads.shape[1:]:
+        raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many words")
     norms = heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1)
     products = torch.einsum("hnd,tne->htde", heads, target)
     if layout is None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import checked, said
 from mha.layers.base import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 
@@ -24,7 +24,8 @@ def relayout(layer: Heads, layout: str) -> Heads:
     Taught in: positions.
     """
     if not isinstance(layer.positions, RotaryPositions) or layout not in LAYOUTS:
-        raise ValueError(f"positions are {layer.positions}, layout is {layout!r}: need RotaryPositions, {LAYOUTS}")
+        inside = said(layer.positions)
+        raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")
     if layout != layer.positions.layout:
         for linear in (layer.W_q, layer.W_k):
             for rows in (linear.weight, linear.bias):
@@ -42,7 +43,9 @@ def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float
     Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
     Taught in: positions.
     """
-    if layout not in LAYOUTS or d_head % 2 or len(rows) % d_head:
-        raise ValueError(f"{len(rows)} rows, d_head = {d_head}, layout = {layout!r}: need whole heads of even width")
+    if layout not in LAYOUTS or d_head < 1 or rows.ndim == 0 or d_head % 2 or len(rows) % d_head:
+        raise ValueError(
+            f"rows {tuple(rows.shape)}, d_head = {d_head}, layout = {layout!r}: need whole heads of even width"
+        )
     pairs = rows.unflatten(0, (-1, d_head // 2, 2) if layout == "half" else (-1, 2, d_head // 2))
     return pairs.transpose(1, 2).flatten(0, 2)

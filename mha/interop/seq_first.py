@@ -6,9 +6,16 @@ Taught in: in_the_transformer.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_is_tensor, checked
 from mha.functional.masks import from_seq_first
 from mha.layers.base import Heads
+
+
+def check_seq_first(name: str, x: Tensor) -> None:
+    """Refuse what has not three axes."""
+    check_is_tensor(name, x)
+    if x.ndim != 3:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (sequence, batch, channels)")
 
 
 class SeqFirst(nn.Module):
@@ -36,6 +43,9 @@ class SeqFirst(nn.Module):
         is_causal: bool = False,
     ) -> Float[Tensor, "i b m"]:
         """Exchange sequence and batch, attend, and exchange them back."""
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x is not None:
+                check_seq_first(name, x)
         turned = (None if x is None else x.transpose(0, 1) for x in (query, key, value))
         mask = None if mask is None else self.prepare_mask(mask, query, query if key is None else key)
         return self.layer(*turned, mask=mask, is_causal=is_causal).transpose(0, 1)
@@ -52,6 +62,7 @@ class SeqFirst(nn.Module):
 
     def prepare_mask(self, mask: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, "b 1 i j"]:
         """Check a mask (query, key, batch) and bring it into the order (batch, head, query, key)."""
+        check_is_tensor("mask", mask)
         (i, b), j = query.shape[:2], key.shape[0]
         if mask.ndim != 3 or mask.shape[0] not in (1, i) or mask.shape[1] != j or mask.shape[2] not in (1, b):
             raise ValueError(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, said
 from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
@@ -73,7 +73,7 @@ def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
 def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
     """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
     if key is None and value is not None:
-        raise ValueError("a value was given without a key: give both, or neither")
+        raise ValueError(f"value = {said(value)} was given without a key: give both, or neither")
     check_flag(is_causal=is_causal)
     if is_causal and key is not None and key is not query:
         raise ValueError(
@@ -104,6 +104,20 @@ def check_inputs(layer: Tapped, query: Tensor, key: Tensor, value: Tensor) -> No
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must have one batch "
             "size, and key and value one length"
         )
+
+
+def check_heads(layer: "Heads", heads: Tensor) -> None:
+    """Refuse what is not what the heads of this layer have read."""
+    check_is_tensor("heads", heads)
+    inner = layer.W_o.in_features
+    if heads.ndim != 4 or heads.shape[1] * heads.shape[3] != inner:
+        raise ValueError(
+            f"heads have shape {tuple(heads.shape)}, but must be (batch, {layer.heads}, sequence, "
+            f"{inner // layer.heads}), as seen.heads shows them"
+        )
+    if not heads.is_floating_point():
+        raise TypeError(f"heads have dtype {heads.dtype}, but must be floating point")
+    check_like_weights("heads", heads, layer.W_o.weight)
 
 
 def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> None:
@@ -155,8 +169,8 @@ def check_no_filling(layer: nn.Module, filling: Tensor | list[int] | None) -> No
     """Refuse filling words where the cache does not know which of the earlier words they are."""
     if filling is not None:
         raise ValueError(
-            f"the cache of {type(layer).__name__} keeps nothing for each word, so it cannot hide filling: leave "
-            "filling out, and feed texts of one length"
+            f"filling = {said(filling)}: the cache of {type(layer).__name__} keeps nothing for each word, so it cannot "
+            "hide filling: leave it out, and feed texts of one length"
         )
 
 
@@ -228,7 +242,9 @@ class Heads(Tapped):
         check_positions(self.positions, query, key)
         if cache is not None:
             if not hasattr(cache, "recall"):
-                raise TypeError(f"cache = {cache!r}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory")
+                raise TypeError(
+                    f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
+                )
             cache.check(self, query, key, value, mask)
         start = 0 if cache is None else cache.length
         q = self.into_heads(self.W_q(query), self.heads, start)
@@ -302,6 +318,7 @@ class Heads(Tapped):
 
         Taught in: output_projection.
         """
+        check_heads(self, heads)
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
 
@@ -330,6 +347,7 @@ class Heads(Tapped):
         }
         return keywords | ({"positions": self.positions} if positions else {})
 
+    @checked
     @torch.no_grad()
     def take_heads(self: Layer, heads: Iterable[int]) -> Layer:
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.

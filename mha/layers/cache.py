@@ -126,6 +126,7 @@ class KeyValueCache(OneLayer):
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
         """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
+        check_whole(new=new)
         return None if self._words is None else self._words[..., : self.length + new]
 
     def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
@@ -200,6 +201,7 @@ class ModelCache(list):
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
         """Show the words, not the filling, as every layer's own cache does."""
+        check_whole(new=new)
         return self[0].mask(new)
 
 

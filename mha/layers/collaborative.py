@@ -145,6 +145,7 @@ class CollaborativeAttention(Heads):
         k = k.expand(-1, self.heads, -1, -1)
         return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, edits=edits)
 
+    @checked
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "CollaborativeAttention":
         """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""

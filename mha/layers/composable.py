@@ -297,6 +297,7 @@ class ComposableAttention(Heads):
         transformed = not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors))
         return changed or gradients or mixed or transformed or (self.training and self.dropout > 0)
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "ComposableAttention":
         """Refuse: each head uses the scores and weights of all others."""
         raise ValueError(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_flag, check_whole, checked, said
 from mha.functional.attention import Edits
 from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache, Reader, Reading
@@ -62,12 +62,13 @@ def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
             "key = None: a feedback layer never looks at the present word, only at the memory of earlier steps: call "
             "layer(x, memory); at the first step there is none, and nothing to call"
         )
+    check_flag(is_causal=is_causal)
     if is_causal:
-        raise ValueError("is_causal with a separate key: a memory holds earlier steps only and has no future to hide")
+        raise ValueError("is_causal = True with a separate key: a memory holds earlier steps and has no future to hide")
     if cache is not None and not isinstance(cache, FeedbackMemory):
         raise ValueError(
-            f"{type(cache).__name__} keeps the keys of this layer's own words, but feedback reads what all layers "
-            "made of them: use layer.new_cache()"
+            f"cache = {said(cache)} does not keep what feedback reads, the memories that all layers made: use "
+            "layer.new_cache()"
         )
 
 
@@ -160,6 +161,7 @@ class FeedbackAttention(Heads):
         near, alone = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))
         return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "FeedbackAttention":
         """Make a smaller layer of some heads; each keeps its tables. Taught in: pruning_heads."""
         chosen = list(heads)
@@ -173,6 +175,7 @@ class FeedbackAttention(Heads):
         self, capacity: int = 1024, filling: Tensor | list[int] | None = None
     ) -> FeedbackMemory:
         """Make an empty memory; how long it can grow, ``steps`` decides."""
+        check_whole(capacity=capacity)
         check_no_filling(self, filling)
         return FeedbackMemory()
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from mha.checks import checked
 from mha.functional.attention import Edit, Edits, edited
 
 
@@ -60,6 +61,7 @@ class Seen(dict):
         return found[0]
 
 
+@checked
 @contextmanager
 def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]:
     """See the scores (before the mask), the weights (before dropout) and the heads of every layer in a model.
@@ -85,6 +87,7 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
         yield seen
 
 
+@checked
 @contextmanager
 def edit(
     model: nn.Module,
@@ -105,9 +108,6 @@ def edit(
     """
     places = {"scores": scores, "weights": weights, "heads": heads, "gates": gates, "probabilities": probabilities}
     edits = {place: function for place, function in places.items() if function is not None}
-    for place, function in edits.items():
-        if not callable(function):
-            raise TypeError(f"{place} = {function!r}: give a function from a tensor to a tensor of the same shape")
     with ExitStack() as stack:
         for place, function in edits.items():
             for tap in _taps(model, (place,)).values():

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import checked
+from mha.checks import check_is_tensor, check_whole, checked, said
 from mha.functional.attention import NOTHING, split_heads
-from mha.functional.masks import check_mask
 from mha.layers.base import Heads, check_no_filling
 from mha.layers.cache import MemoryCache
 from mha.layers.cost import Cost, Part, count_linear
@@ -35,6 +34,7 @@ class MergedCache(MemoryCache):
 
     def mask(self, new: int) -> None:
         """Hide nothing: this cache knows of no filling."""
+        check_whole(new=new)
 
     def add(
         self, total: Float[Tensor, "b h n d"], count: Float[Tensor, "c 1 n 1"]
@@ -58,14 +58,24 @@ def check_width(d_model: int, vdim: int) -> None:
         )
 
 
+def check_own_mask(own_mask: Tensor, query: Tensor, name: str = "own_mask") -> None:
+    """Refuse a mask that does not say which of the own words count."""
+    check_is_tensor(name, own_mask)
+    b, i = query.shape[:2]
+    if own_mask.ndim != 4 or own_mask.shape[0] not in (1, b) or own_mask.shape[1:3] != (1, 1) or own_mask.shape[3] < i:
+        raise ValueError(f"{name} has shape {tuple(own_mask.shape)}, but must be ({b}, 1, 1, {i} or more)")
+    if own_mask.dtype != torch.bool or own_mask.device != query.device:
+        raise TypeError(f"{name} is {own_mask.dtype} on {own_mask.device}, but must be torch.bool on {query.device}")
+
+
 def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: MemoryCache | None) -> None:
     """Refuse a call that has nothing to read, or a cache without a running sum."""
     if key is None:
         raise ValueError("key = None: a merged layer reads a memory and averages its own words: call layer(x, memory)")
     if cache is not None and not isinstance(cache, MergedCache):
-        raise ValueError(f"{type(cache).__name__} keeps no running sum of the own words: use layer.new_cache()")
+        raise ValueError(f"cache = {said(cache)} keeps no running sum of the own words: use layer.new_cache()")
     if own_mask is not None:
-        check_mask(own_mask[..., -query.shape[1] :], (query.shape[0], 1, 1, query.shape[1]), query.device)
+        check_own_mask(own_mask, query)
 
 
 class MergedAttention(Heads):
@@ -163,6 +173,7 @@ class MergedAttention(Heads):
         self, capacity: int = 1024, filling: Tensor | list[int] | None = None
     ) -> MergedCache:
         """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
+        check_whole(capacity=capacity)
         check_no_filling(self, filling)
         return MergedCache()
 

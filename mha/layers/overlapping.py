@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_tensor, check_whole, checked
 from mha.functional.attention import merge_heads
 from mha.layers.base import Heads, attention_layers
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -100,6 +100,7 @@ class OverlappingAttention(Heads):
         q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return widen(q, self.overlap), widen(k, self.overlap), widen(v, self.overlap)
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "OverlappingAttention":
         """Refuse: a head without its neighbors is another head."""
         raise ValueError(
@@ -121,10 +122,19 @@ class OverlappingAttention(Heads):
         return replace(plain, parts=parts, peak=size * (made * (narrow + 2 * self.overlap) + max(before, then)))
 
 
+def check_neighbors(overlap: int, own: int) -> None:
+    """Refuse to reach beyond the neighbors."""
+    if overlap > own:
+        raise ValueError(f"overlap = {overlap}: the neighbors have {own} channels each, so 0 to {own} can be read")
+
+
 def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]:
     """Give each head ``overlap`` channels of both neighbors, zeros at the ends. Taught in: overlap."""
+    check_whole(0, overlap=overlap)
+    check_tensor(4, x=x)
     if overlap == 0:
         return x
+    check_neighbors(overlap, x.shape[-1])
     padded = F.pad(merge_heads(x), (overlap, overlap))
     return padded.unfold(-1, x.shape[-1] + 2 * overlap, x.shape[-1]).transpose(1, 2)
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_like_weights, check_tensor, check_whole, checked
+from mha.checks import check_like_weights, check_tensor, check_whole, checked, said
 
 
 @checked
@@ -193,9 +193,13 @@ class LinearBias(RelativePositions):
         super().__init__()
         self.steep = steep
 
+    @checked
     def take_heads(self, chosen: list[int], heads: int) -> "LinearBias":
         """Let each chosen head keep its slope."""
-        return LinearBias((slopes(heads) if self.steep is None else self.steep)[chosen])
+        steep = slopes(heads) if self.steep is None else self.steep
+        if not set(chosen) <= set(range(len(steep))):
+            raise ValueError(f"chosen = {said(chosen)} of {len(steep)} heads: give numbers from 0 to {len(steep) - 1}")
+        return LinearBias(steep[list(chosen)])
 
     def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
         """Take slope · distance from every score."""

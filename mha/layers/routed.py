@@ -190,6 +190,7 @@ class RoutedAttention(Heads):
             cost = leave_out(cost, self.shared, self.chosen, self.heads, self.W_q, b * i)
         return cost + count_router(self.router, b * i)
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "RoutedAttention":
         """Refuse: the router weighs the heads against each other."""
         raise ValueError(

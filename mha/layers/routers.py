@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole, checked
+from mha.checks import check_like_weights, check_no_nan, check_tensor, check_whole, checked
 from mha.layers.hooks import Tap
 
 
@@ -21,6 +21,7 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     Taught in: route.
     """
     check_tensor(3, scores=scores)
+    check_no_nan("scores", scores)
     check_whole(None, count=count)
     if not 0 < count <= scores.shape[1]:
         raise ValueError(f"count = {count}: there are {scores.shape[1]} heads, choose 1 to {scores.shape[1]}")
@@ -50,6 +51,27 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
         )
     served = (gates[:, gates.shape[1] - r :] != 0).to(probabilities)
     return (probabilities.mean((0, 2)) * served.mean((0, 2))).sum()
+
+
+def check_routed(x: Tensor, q: Tensor, linear: nn.Module | None) -> None:
+    """Refuse words that the router was not built for, and queries of other words."""
+    check_tensor(3, x=x)
+    check_tensor(4, q=q)
+    if (q.shape[0], q.shape[2]) != x.shape[:2]:
+        raise ValueError(f"x has shape {tuple(x.shape)}, but the queries q have {tuple(q.shape)}: they must be of x")
+    if isinstance(linear, nn.Linear):
+        check_like_weights("x", x, linear.weight)
+        if x.shape[2] != linear.in_features:
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}, but this router was built for {linear.in_features} channels"
+            )
+
+
+def check_queries(q: Tensor, heads: int) -> None:
+    """Refuse queries of another number of heads."""
+    check_tensor(4, q=q)
+    if q.shape[1] != heads:
+        raise ValueError(f"q has shape {tuple(q.shape)}, but this router was built for {heads} heads")
 
 
 def check_split(shared: int, routed: int, chosen: int) -> None:
@@ -90,6 +112,7 @@ class HeadRouter(nn.Module):
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
         """Return the gates of all heads; the queries ``q`` are not asked."""
+        check_routed(x, q, self.W_s or self.W_r)
         scores = self._scores(x)
         groups = [self._share(next(scores))] if self.W_s is not None else []
         groups += [self._route(next(scores))] if self.W_r is not None else []
@@ -138,6 +161,7 @@ class NormRouter(nn.Module):
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
         """Return the gates of all heads; the input ``x`` is not asked. Turned queries are as long as before."""
+        check_queries(q, self.shared + self.routed)
         gates = torch.ones_like(q[..., 0])
         if self.routed:
             lengths = q[:, self.shared :].norm(dim=-1)

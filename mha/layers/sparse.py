@@ -116,6 +116,7 @@ class SparseAttention(Heads):
         plain = asked((alpha - 1 < NEAREST).all(), otherwise=False)
         return NOTHING if plain else Edits(normalize=lambda scores: entmax(scores, alpha))
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "SparseAttention":
         """Make a smaller layer of some heads; each keeps its α. Taught in: pruning_heads."""
         chosen = list(heads)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_like_weights, check_tensor, checked
 from mha.functional.attention import Edits
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, MemoryCache
@@ -84,6 +84,7 @@ class TalkingAttention(Heads):
         talk = Edits(scores=lambda s: mix(s, self.mix_scores), weights=lambda w: mix(w, self.mix_weights))
         return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=talk))
 
+    @checked
     def take_heads(self, heads: Iterable[int]) -> "TalkingAttention":
         """Refuse: each head uses the scores and weights of all others."""
         raise ValueError(
@@ -102,9 +103,19 @@ class TalkingAttention(Heads):
         return replace(plain, parts=parts, peak=plain.peak + size * scores, **sums)
 
 
+def check_mixing(x: Tensor, mixing: Tensor) -> None:
+    """Refuse heads that a matrix cannot mix."""
+    check_tensor(4, x=x)
+    check_tensor(2, mixing=mixing)
+    check_like_weights("x", x, mixing)
+    if x.shape[1] != len(mixing):
+        raise ValueError(f"mixing has shape {tuple(mixing.shape)}, but x has {x.shape[1]} heads: give a row for each")
+
+
 def mix(x: Float[Tensor, "b g i j"], mixing: Float[Tensor, "g h"]) -> Float[Tensor, "b h i j"]:
     """Make each head of the result a weighted sum of all heads: Σ_g x_g · mixing[g, h], at every query and key.
 
     Taught in: compose.
     """
+    check_mixing(x, mixing)
     return torch.einsum("bgij,gh->bhij", x, mixing)

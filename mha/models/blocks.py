@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, check_like_weights, check_tensor, check_whole, checked
+from mha.checks import check_functions, check_is_tensor, check_like_weights, check_tensor, check_whole, checked, said
 from mha.functional.attention import share
 from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
@@ -23,12 +23,20 @@ Make = Callable[[], nn.Module]
 
 
 @checked
-def make_attention(d_model: int, attention: int | Make, dropout: float) -> nn.Module:
+def make_attention(d_model: int, attention: int | Make, dropout: float, name: str = "attention") -> nn.Module:
     """Make plain attention from a number of heads, or whatever layer the function makes."""
     if isinstance(attention, int):
-        check_whole(attention=attention)
+        check_whole(**{name: attention})
         return MultiHeadAttention(d_model, attention, dropout=dropout)
-    return attention()
+    return made(name, attention)
+
+
+def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
+    """Call a function of the caller's that makes a module; refuse what it returns if it is none."""
+    module = make(*sizes)
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{name} = {said(make)} returned {said(module)}: it must return a module of torch")
+    return module
 
 
 def given(cache) -> dict:
@@ -53,23 +61,66 @@ def check_crossing(layer: nn.Module) -> None:
         )
 
 
-def check_words(words: Tensor, known: int) -> None:
+def check_words(words: Tensor, known: int, name: str = "words") -> None:
     """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
-    check_is_tensor("words", words)
-    if words.is_floating_point() or words.dtype == torch.bool:
-        raise TypeError(f"words have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
+    check_is_tensor(name, words)
+    if words.is_floating_point() or words.is_complex() or words.dtype == torch.bool:
+        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
     if words.ndim != 2 or 0 in words.shape:
-        raise ValueError(f"words have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty")
+        raise ValueError(
+            f"{name} have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty"
+        )
     if words.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"words have dtype {words.dtype}, but must be torch.long: use words.long()")
+        raise TypeError(f"{name} have dtype {words.dtype}, but must be torch.long: use {name}.long()")
+    if words.is_meta:
+        raise ValueError(f"{name} of shape {tuple(words.shape)} are on the meta device and hold no numbers")
     low, high = words.min().item(), words.max().item()
     if low < 0 or high >= known:
         wrong = low if low < 0 else high
         raise ValueError(f"word number {wrong} is unknown: this model knows {known} words, numbered 0 to {known - 1}")
 
 
+def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
+    """Refuse a mask that does not say of each of the words whether it is one."""
+    if mask is None:
+        return
+    check_is_tensor(name, mask)
+    if mask.dtype != torch.bool:
+        raise TypeError(f"{name} has dtype {mask.dtype}, but must be torch.bool with True = 'may look'")
+    if mask.ndim != 4 or mask.shape[1:3] != (1, 1):
+        raise ValueError(
+            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, words), as of mha.padding_mask"
+        )
+    if mask.device != words.device:
+        raise ValueError(f"{name} is on {mask.device}, the words are on {words.device}: move one of them")
+
+
+def check_named(name: str, mask: Tensor | None) -> None:
+    """Refuse what is no mask, by the name that the caller knows it by."""
+    if mask is not None:
+        check_is_tensor(name, mask)
+        if mask.dtype != torch.bool or mask.ndim not in (2, 4):
+            raise TypeError(f"{name} is {said(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
+
+
+def check_cache(cache: object, *kinds: type) -> None:
+    """Refuse what is no cache of these kinds; None is no cache, and allowed."""
+    if cache is not None and not isinstance(cache, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"cache = {said(cache)}: it must be a {names}, as new_cache() makes one")
+
+
+def check_is_cache(cache: object, kind: type) -> None:
+    """Refuse what is no cache of this kind, where one is needed."""
+    if cache is None:
+        raise TypeError(f"cache = None: a {kind.__name__} is needed, as new_cache() makes one")
+    check_cache(cache, kind)
+
+
 def check_source(source: Tensor, mask: Tensor | None) -> None:
     """Refuse a source with nothing in it: there is nothing to translate."""
+    check_is_tensor("source", source)
+    check_padding("source_mask", mask, source)
     if source.ndim == 2 and source.shape[1] == 0:
         raise ValueError(f"the source is empty: it has shape {tuple(source.shape)}, so there is nothing to read")
     if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
@@ -97,7 +148,7 @@ class Embedding(nn.Module):
         super().__init__()
         check_whole(words=words, d_model=d_model)
         self.table = nn.Embedding(words, d_model)
-        self.positions = None if positions is None else positions()
+        self.positions = None if positions is None else made("positions", positions)
 
     def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Look up each word; the first one stands at position ``start``."""
@@ -129,7 +180,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
         """Widen, bend, drop, narrow."""
-        check_tensor(x=x)
+        check_tensor(3, x=x)
         if x.shape[-1] != self.widen.in_features:
             raise ValueError(f"x of shape {tuple(x.shape)} has {x.shape[-1]} channels, not {self.widen.in_features}")
         check_like_weights("x", x, self.widen.weight)
@@ -138,6 +189,7 @@ class FeedForward(nn.Module):
     @checked
     def cost(self, b: int, n: int) -> Cost:
         """Count one call on paper: a batch of b, n words. Taught in: counting_cost."""
+        check_whole(b=b, n=n)
         parts = {name: count_linear(getattr(self, name), b * n) for name in ("widen", "narrow")}
         parameters, wide = count_weights(self.widen, self.narrow), self.widen.out_features
         size = self.widen.weight.element_size()
@@ -158,11 +210,14 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, norm: Callable[[int], nn.Module], norm_first: bool, dropout: float) -> None:
         """Make the norm: before the part (``norm_first``), or after the sum."""
         super().__init__()
-        self.norm, self.norm_first, self.dropout = norm(d_model), norm_first, nn.Dropout(dropout)
+        check_whole(d_model=d_model)
+        share(dropout)
+        self.norm, self.norm_first, self.dropout = made("norm", norm, d_model), norm_first, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"], part: Callable[[Tensor], Tensor]) -> Float[Tensor, "b n m"]:
         """Return x + part(norm(x)), or norm(x + part(x))."""
         check_tensor(3, x=x)
+        check_functions(part=part)
         for weight in self.norm.parameters():
             check_like_weights("x", x, weight)
         if self.norm_first:
@@ -183,12 +238,13 @@ class Stack(nn.ModuleList):
         """Take the layers, first one first."""
         super().__init__(layers)
         if not len(self):
-            raise ValueError("there is no layer: a stack needs at least 1")
+            raise ValueError("layers = []: a stack needs at least 1")
 
     def forward(
         self, x: Float[Tensor, "b n m"], *memory: Tensor, cache: ModelCache | None = None, **how: Tensor | bool | None
     ) -> Tensor:
         """Pass x through; what else a layer of its kind takes goes to every layer, caches to their own."""
+        check_cache(cache, ModelCache)
         for layer, own in zip(self, cache or [None] * len(self), strict=True):
             x = layer(x, *memory, cache=own, **how)
         return x

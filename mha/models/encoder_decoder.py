@@ -8,10 +8,19 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
+from mha.checks import check_flag, check_tensor, check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
-from mha.models.blocks import Embedding, Make, Stack, check_source
+from mha.models.blocks import (
+    Embedding,
+    Make,
+    Stack,
+    check_cache,
+    check_padding,
+    check_source,
+    check_words,
+    made,
+)
 from mha.models.generation import Choose, evaluating, greedy, unroll
 from mha.models.transformer import DecoderLayer, EncoderLayer
 
@@ -69,7 +78,9 @@ class EncoderDecoder(nn.Module):
         self.target_embedding = Embedding(target_words, d_model, positions)
         self.encoder = Stack(encoder_layer() for _ in range(layers))
         self.decoder = Stack(decoder_layer() for _ in range(layers))
-        self.encoder_norm, self.decoder_norm = (norm(d_model) if norm_first else nn.Identity() for _ in range(2))
+        self.encoder_norm, self.decoder_norm = (
+            made("norm", norm, d_model) if norm_first else nn.Identity() for _ in range(2)
+        )
         self.to_words = nn.Linear(d_model, target_words)
 
     def forward(
@@ -87,6 +98,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "b j m"]:
         """Read the source: every word may look at every word that is not padding."""
         check_source(source, source_mask)
+        check_words(source, self.source_embedding.table.num_embeddings, "source")
         return self.encoder_norm(self.encoder(self.source_embedding(source), mask=source_mask))
 
     def decode(
@@ -99,6 +111,11 @@ class EncoderDecoder(nn.Module):
         cache: ModelCache | None = None,
     ) -> Float[Tensor, "b n w"]:
         """Score the next word after each target word. With a cache ``target`` continues what was fed before."""
+        check_words(target, self.target_embedding.table.num_embeddings, "target")
+        check_tensor(3, memory=memory)
+        check_cache(cache, ModelCache)
+        check_padding("source_mask", source_mask, target)
+        check_padding("target_mask", target_mask, target)
         x = self.target_embedding(target, 0 if cache is None else cache.length)
         x = self.decoder(x, memory, mask=target_mask, memory_mask=source_mask, cache=cache)
         return self.to_words(self.decoder_norm(x))
@@ -115,6 +132,9 @@ class EncoderDecoder(nn.Module):
         cached: bool = True,
     ) -> Int[Tensor, "b n"]:
         """Write up to ``length`` words for each source; the result does not hold the ``start`` word."""
+        check_flag(cached=cached)
+        check_whole(length=length)
+        check_whole(0, start=start)
         with evaluating(self):
             memory = self.encode(source, source_mask)
             cache = self.decoder.new_cache(length) if cached else None

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_flag, check_tensor, check_whole, checked, said
 from mha.layers.cache import ModelCache
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
-from mha.models.blocks import FeedForward, Make, Residual
+from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_is_cache, made
 
 
 class FeedbackCache(ModelCache):
@@ -27,6 +27,18 @@ class FeedbackCache(ModelCache):
 
     def mask(self, new: int) -> None:
         """Hide nothing: this cache knows of no filling."""
+        check_whole(new=new)
+
+
+def check_newest(x: Tensor, newest: Tensor | None) -> None:
+    """Refuse a memory that does not belong to the word."""
+    check_tensor(3, x=x)
+    if x.shape[1] != 1 or 0 in x.shape:
+        raise ValueError(f"x has shape {tuple(x.shape)}, but must be (batch, 1, channels): one step at a time")
+    if newest is not None:
+        check_tensor(3, newest=newest)
+        if newest.shape != x.shape:
+            raise ValueError(f"newest has shape {tuple(newest.shape)}, but x has {tuple(x.shape)}: both must be alike")
 
 
 class FeedbackLayer(nn.Module):
@@ -53,8 +65,10 @@ class FeedbackLayer(nn.Module):
         if isinstance(attention, int):
             self.attention = FeedbackAttention(d_model, attention, dropout=dropout)
         else:
-            self.attention = attention()
-        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+            self.attention = made("attention", attention)
+        self.feed_forward = (
+            made("feed_forward", feed_forward) if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        )
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
 
@@ -62,6 +76,8 @@ class FeedbackLayer(nn.Module):
         self, x: Float[Tensor, "b 1 m"], newest: Float[Tensor, "b 1 m"] | None, cache: FeedbackMemory
     ) -> Float[Tensor, "b 1 m"]:
         """Add the newest memory to the cache, read all of it, feed forward; the first step has nothing to read."""
+        check_is_cache(cache, FeedbackMemory)
+        check_newest(x, newest)
         read = torch.zeros_like if newest is None else lambda x: self.attention(x, newest, cache=cache)
         return self.around_feed_forward(self.around_attention(x, read), self.feed_forward)
 
@@ -87,7 +103,7 @@ class FeedbackStack(nn.Module):
         super().__init__()
         self.layers, self.share = cast(Sequence[FeedbackLayer], nn.ModuleList(layers)), share
         if not len(self.layers):
-            raise ValueError("there is no layer: a stack needs at least 1")
+            raise ValueError("layers = []: a stack needs at least 1")
         self.mixing = nn.Parameter(torch.zeros(len(self.layers) + 1))
         for layer in self.layers if share else ():
             layer.attention.W_k, layer.attention.W_v = self.layers[0].attention.W_k, self.layers[0].attention.W_v
@@ -101,16 +117,21 @@ class FeedbackStack(nn.Module):
         cache: FeedbackCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Step through the words; with a cache they continue what was fed before."""
+        check_flag(is_causal=is_causal)
+        check_cache(cache, FeedbackCache)
+        check_tensor(3, x=x)
         if mask is not None or not is_causal:
             raise ValueError(
-                "a feedback stack steps from left to right and takes no mask: put the filling of shorter texts at the "
-                "end, where no word reads it"
+                f"mask = {said(mask)}, is_causal = {is_causal}: a feedback stack steps from left to right and takes no "
+                "mask: put the filling of shorter texts at the end, where no word reads it"
             )
         cache = self.new_cache() if cache is None else cache
         return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
 
     def step(self, x: Float[Tensor, "b 1 m"], cache: FeedbackCache) -> Float[Tensor, "b 1 m"]:
         """Pass one word through all layers, and mix what they made of it into the newest memory."""
+        check_is_cache(cache, FeedbackCache)
+        check_newest(x, cache.newest)
         states = [x]
         for layer, own in zip(self.layers, cache, strict=True):
             states.append(layer(states[-1], cache.newest, own))

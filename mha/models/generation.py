@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
+from mha.checks import check_no_nan, check_result, check_whole, checked
 
 Choose = Callable[[Tensor], Tensor]
 
@@ -22,6 +22,7 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     Shapes: (b, words) gives (b,).
     Taught in: in_the_transformer.
     """
+    check_no_nan("logits", logits)
     return logits.argmax(-1)
 
 
@@ -36,6 +37,8 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
         number of words.
     Taught in: in_the_transformer.
     """
+    if top_k is not None:
+        check_whole(top_k=top_k)
     if not temperature > 0:
         raise ValueError(
             f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
@@ -73,7 +76,9 @@ def unroll(
     done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
     for _ in range(length):
         logits = next_logits(words)
+        check_result("next_logits", logits, (len(words), -1))
         word = choose(logits)
+        check_result("choose", word, (len(words),))
         if stop is not None:
             if not 0 <= stop < logits.shape[-1]:
                 raise ValueError(f"stop = {stop} is no word: there are {logits.shape[-1]}, numbered from 0")
@@ -85,6 +90,7 @@ def unroll(
     return words
 
 
+@checked
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Turn dropout and gradients off for a while, and put the model back into its mode afterwards."""

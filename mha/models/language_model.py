@@ -8,10 +8,10 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
+from mha.checks import check_flag, check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
-from mha.models.blocks import Embedding, Make, Stack, check_words
+from mha.models.blocks import Embedding, Make, Stack, check_cache, check_words, made
 from mha.models.feedback_transformer import FeedbackStack
 from mha.models.generation import Choose, evaluating, greedy, unroll
 from mha.models.transformer import EncoderLayer
@@ -51,13 +51,14 @@ class LanguageModel(nn.Module):
             )
             for _ in range(layers)
         )
-        self.norm = norm(d_model) if norm_first else nn.Identity()
+        self.norm = made("norm", norm, d_model) if norm_first else nn.Identity()
         self.to_words = nn.Linear(d_model, words)
 
     def forward(
         self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
     ) -> Float[Tensor, "b n w"]:
         """Embed, run the causal layers, score all words. With a cache ``words`` continues what was fed before."""
+        check_cache(cache, ModelCache)
         x = self.embedding(words, 0 if cache is None else cache.length)
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
         return self.to_words(self.norm(x))
@@ -72,6 +73,8 @@ class LanguageModel(nn.Module):
         cached: bool = True,
     ) -> Int[Tensor, "b m"]:
         """Continue each text by up to ``length`` words; the result begins with ``words``."""
+        check_flag(cached=cached)
+        check_whole(length=length)
         check_words(words, self.embedding.table.num_embeddings)
         with evaluating(self):
             cache = self.decoder.new_cache(words.shape[1] + length) if cached else None

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
-from mha.layers.merged import MergedAttention, MergedCache
-from mha.models.blocks import FeedForward, Make, Residual
+from mha.checks import check_tensor, checked
+from mha.layers.merged import MergedAttention, MergedCache, check_own_mask
+from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_named, made
 
 
 class MergedDecoderLayer(nn.Module):
@@ -45,8 +45,10 @@ class MergedDecoderLayer(nn.Module):
         if isinstance(attention, int):
             self.attention = MergedAttention(d_model, attention, dropout=dropout)
         else:
-            self.attention = attention()
-        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+            self.attention = made("attention", attention)
+        self.feed_forward = (
+            made("feed_forward", feed_forward) if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        )
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
 
@@ -60,6 +62,11 @@ class MergedDecoderLayer(nn.Module):
         cache: MergedCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Attend to the memory and average the words so far, then feed forward."""
+        check_tensor(3, memory=memory)
+        check_named("memory_mask", memory_mask)
+        if mask is not None:
+            check_own_mask(mask, x, "mask")
+        check_cache(cache, MergedCache)
         x = self.around_attention(x, lambda x: self.attention(x, memory, mask=memory_mask, own_mask=mask, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 

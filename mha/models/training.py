@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from mha.checks import check_number, check_whole, checked
+from mha.checks import check_number, check_whole, checked, said
+
+
+def check_rates(**rates: float) -> None:
+    """Refuse a learning rate that is not positive."""
+    for name, rate in rates.items():
+        if not rate > 0:
+            raise ValueError(f"{name} = {rate}: a rate must be positive")
 
 
 class Muon(torch.optim.Optimizer):
@@ -25,7 +32,17 @@ class Muon(torch.optim.Optimizer):
 
     @checked
     def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
-        """Take matrices, and the settings of torch's Muon."""
+        """Take matrices, and the settings of torch's Muon.
+
+        Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
+        """
+        matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
+        for matrix in matrices:
+            if not isinstance(matrix, nn.Parameter) or matrix.ndim != 2:
+                raise TypeError(f"matrices hold {said(matrix)}: give parameters of two axes, no others")
+        check_rates(lr=lr)
+        if not 0 <= momentum < 1 or weight_decay < 0:
+            raise ValueError(f"momentum = {momentum}, weight_decay = {weight_decay}: at least 0, momentum below 1")
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -72,6 +89,8 @@ class MuonAndAdamW:
         self, model: nn.Module, inside: nn.Module, steps: int, *, lr: float = 0.02, rest: float = 6e-3
     ) -> None:
         """Take the matrices of ``inside``, a part of the model, at rate ``lr`` and all else at rate ``rest``."""
+        check_whole(steps=steps)
+        check_rates(lr=lr, rest=rest)
         matrices = [p for p in inside.parameters() if p.ndim == 2]
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if id(p) not in taken]
@@ -116,6 +135,7 @@ def train(
     Taught in: why_attention.
     """
     check_whole(steps=steps)
+    check_rates(lr=lr)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True) if optimizer is None else optimizer
     model.train()
     losses = []

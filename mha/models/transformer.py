@@ -12,10 +12,21 @@ from typing import cast
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import check_tensor, checked
 from mha.layers.base import Heads
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache
-from mha.models.blocks import FeedForward, Make, Residual, check_cacheable, check_crossing, given, make_attention
+from mha.models.blocks import (
+    FeedForward,
+    Make,
+    Residual,
+    check_cache,
+    check_cacheable,
+    check_crossing,
+    check_named,
+    given,
+    made,
+    make_attention,
+)
 
 
 class EncoderLayer(nn.Module):
@@ -41,7 +52,9 @@ class EncoderLayer(nn.Module):
         """Make the layer; ``norm`` is a function of the width, the feed-forward part 4 · d_model wide unless given."""
         super().__init__()
         self.attention = make_attention(d_model, attention, dropout)
-        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        self.feed_forward = (
+            made("feed_forward", feed_forward) if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        )
         self.around_attention = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
 
@@ -93,10 +106,12 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = make_attention(d_model, attention, dropout)
         self.cross_attention = make_attention(
-            d_model, attention if cross_attention is None else cross_attention, dropout
+            d_model, attention if cross_attention is None else cross_attention, dropout, "cross_attention"
         )
         check_crossing(self.cross_attention)
-        self.feed_forward = feed_forward() if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        self.feed_forward = (
+            made("feed_forward", feed_forward) if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)
+        )
         self.around_self = Residual(d_model, norm, norm_first, dropout)
         self.around_cross = Residual(d_model, norm, norm_first, dropout)
         self.around_feed_forward = Residual(d_model, norm, norm_first, dropout)
@@ -111,6 +126,9 @@ class DecoderLayer(nn.Module):
         cache: DecoderCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Attend to the words so far (always causal), attend to the memory, feed forward."""
+        check_tensor(3, memory=memory)
+        check_named("memory_mask", memory_mask)
+        check_cache(cache, DecoderCache)
         own, other = (None, None) if cache is None else (cache.own, cache.memory)
         x = self.around_self(x, lambda x: self.self_attention(x, mask=mask, is_causal=True, **given(own)))
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))

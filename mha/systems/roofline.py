@@ -15,8 +15,16 @@ from statistics import median
 
 import torch
 
-from mha.checks import check_whole, checked
+from mha.checks import check_device, check_number, check_whole, checked
 from mha.layers.cost import Cost, Part
+
+
+def check_positive(**numbers: float) -> None:
+    """Refuse what is no positive number."""
+    check_number(**numbers)
+    for name, number in numbers.items():
+        if number <= 0:
+            raise ValueError(f"{name} = {number}: it must be positive")
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,9 @@ class Machine:
     flops: float
     bandwidth: float
 
+    def __post_init__(self) -> None:
+        check_positive(flops=self.flops, bandwidth=self.bandwidth)
+
     @property
     def ridge(self) -> float:
         """The intensity at which both ceilings meet: below it memory is the limit, above it arithmetic."""
@@ -39,10 +50,16 @@ class Machine:
 
     def roof(self, intensity: float | int) -> float:
         """Return the most operations a second that a step of this intensity can reach."""
+        check_number(intensity=intensity)
+        if intensity < 0:
+            raise ValueError(f"intensity = {intensity}: operations for each byte are at least 0")
         return min(self.flops, self.bandwidth * intensity)
 
+    @checked
     def seconds(self, cost: Cost | Part, overhead: float | int = 0) -> float:
         """Predict the time of one call: each part takes as long as the slower of arithmetic and memory."""
+        if overhead < 0:
+            raise ValueError(f"overhead = {overhead}: seconds are at least 0")
         parts = cost.parts.values() if isinstance(cost, Cost) else [cost]
         return overhead + sum(max(part.flops / self.flops, part.moved / self.bandwidth) for part in parts)
 
@@ -59,6 +76,9 @@ def measure_machine(
     Raises: ValueError where a size is below 1.
     Taught in: counting_cost.
     """
+    check_device(device)
+    if not dtype.is_floating_point:
+        raise TypeError(f"dtype = {dtype}: it must be floating point, as the matrices of a layer are")
     on_gpu = torch.device(device).type != "cpu"
     n = (8192 if on_gpu else 1024) if n is None else n
     megabytes = (4096 if on_gpu else 512) if megabytes is None else megabytes

@@ -50,8 +50,8 @@ def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
     Source: Patarasuk and Yuan 2009.
     Taught in: across_machines.
     """
-    if numbers < 0 or processes < 1:
-        raise ValueError(f"numbers = {numbers}, processes = {processes}: at least 0 and 1")
+    if numbers < 0 or processes < 1 or size < 1:
+        raise ValueError(f"numbers = {numbers}, processes = {processes}, size = {size}: at least 0, 1 and 1")
     return 2 * (processes - 1) / processes * numbers * size
 
 

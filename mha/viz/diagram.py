@@ -6,6 +6,8 @@ Taught in: in_the_transformer.
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from mha.checks import checked
+
 WIDE, HIGH, GAP_X, GAP_Y = 162, 46, 36, 30
 LONGEST = 150  # of a title: whatever font a page has, it stays inside its box
 
@@ -30,14 +32,17 @@ class Diagram:
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(self, boxes: Mapping[str, Box], arrows: Sequence[Arrow], caption: str = "") -> None:
         """Keep the boxes by name; ``caption`` stands below the picture."""
+        if not boxes:
+            raise ValueError(f"boxes = {boxes!r}: give at least one")
         self.boxes = {name.lstrip("*"): box for name, box in boxes.items()}
         self.strong = {name.lstrip("*") for name in boxes if name.startswith("*")}
         self.arrows, self.caption = list(arrows), caption
         unknown = sorted({end for arrow in arrows for end in arrow[:2]} - set(self.boxes))
         if unknown:
-            raise ValueError(f"arrows to {unknown}: the boxes are {list(self.boxes)}")
+            raise ValueError(f"arrows lead to {unknown}: the boxes are {list(self.boxes)}")
         if len({box[:2] for box in self.boxes.values()}) < len(self.boxes):
             raise ValueError("two boxes stand in one column and row: give each a place of its own")
 

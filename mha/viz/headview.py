@@ -16,6 +16,8 @@ from itertools import chain
 
 import numpy as np
 
+from mha.checks import checked, said
+
 MOST_WORDS = 64  # more lines than a reader, or a phone, can tell apart
 
 
@@ -42,12 +44,12 @@ class Layer:
         return [f"{self.name}: weights of {which} do not sum to one but to {low:.2f} to {high:.2f}; drawn as they are."]
 
 
-def shown(tokens: Sequence[str]) -> tuple[str, ...]:
+def shown(tokens: Sequence[str], name: str = "tokens") -> tuple[str, ...]:
     """Make words visible: outer spaces, line ends and what a page cannot print."""
     if isinstance(tokens, str):
-        raise TypeError(f"tokens is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
+        raise TypeError(f"{name} is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
     if not hasattr(tokens, "__iter__"):
-        raise TypeError(f"tokens = {tokens!r}: give a list of words")
+        raise TypeError(f"{name} = {said(tokens)}: give a list of words")
     odd = {"\n": "⏎", "\t": "⇥"}
 
     def one(word: str) -> str:
@@ -66,8 +68,8 @@ def read_layers(x, what: str) -> list[np.ndarray]:
     for n, array in enumerate(arrays):
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(
-                f"{what} of layer {n + 1} have shape {array.shape}, but must be (batch, head, query, key) or "
-                "(head, query, key), none of them empty; for several layers give a list of such tensors"
+                f"{what} of layer {n + 1}, {said(x)}, have shape {array.shape}, but must be (batch, head, query, key) "
+                "or (head, query, key), none of them empty; for several layers give a list of such tensors"
             )
     return arrays
 
@@ -102,9 +104,15 @@ def _array(x, what: str) -> np.ndarray:
             raise TypeError(f"{what} are on the meta device: they have a shape, but no numbers")
         x = x.detach().cpu()
         x = x if x.is_complex() else x.double()
-    x = np.asarray(x)
+    given = x
+    try:
+        x = np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise TypeError(f"{what} are {said(given)}, but must be a tensor, an array or lists of numbers") from error
     if x.dtype.kind not in "fiub":
-        raise TypeError(f"{what} have dtype {x.dtype}, but must be real numbers: of complex ones half would be lost")
+        raise TypeError(
+            f"{what} are {said(given)} with dtype {x.dtype}, but must be real numbers: of complex ones half is lost"
+        )
     return x.astype(np.float64)
 
 
@@ -195,6 +203,7 @@ class HeadView:
     Taught in: reading_heads.
     """
 
+    @checked
     def __init__(
         self,
         weights,
@@ -207,16 +216,14 @@ class HeadView:
         item: int | None = None,
     ) -> None:
         """Take the weights; ``name`` stands before the number of each layer."""
-        if not isinstance(name, str) or not isinstance(item, int | None):
-            raise TypeError(f"name = {name!r}, item = {item!r}: a text, and the number of one of the batch")
         layers = read_layers(weights, "weights")
         if (q is None) != (k is None):
-            raise ValueError("q and k belong together: give both, or neither")
+            raise ValueError(f"q = {said(q)} and k = {said(k)} belong together: give both, or neither")
         vectors = [[None] * len(layers) if x is None else read_layers(x, s) for x, s in ((q, "q"), (k, "k"))]
         if {len(x) for x in vectors} != {len(layers)}:
             raise ValueError(f"weights of {len(layers)} layers, but q and k of {len(vectors[0])} and {len(vectors[1])}")
         names = [f"{name} {n + 1}" if len(layers) > 1 else name for n in range(len(layers))]
-        words = shown(tokens), shown(tokens if keys is None else keys)
+        words = shown(tokens), shown(tokens if keys is None else keys, "keys")
         self.layers = [read_layer(n, *words, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
         _check_size(self.layers)
 

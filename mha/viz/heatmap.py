@@ -11,6 +11,8 @@ from html import escape
 from jaxtyping import Float
 from torch import Tensor
 
+from mha.checks import check_whole, checked
+
 WIDE, HIGH, LEFT, TOP = 10, 18, 30, 22  # one square, and the room for the two texts
 
 
@@ -35,22 +37,31 @@ class Looks:
     Taught in: in_the_transformer.
     """
 
+    @checked
     def __init__(
         self, weights: Float[Tensor, "h i j"], written: Sequence[str], source: Sequence[str], caption: str = ""
     ) -> None:
         """Keep the weights and the texts; ``caption`` stands below the picture."""
+        if 0 in weights.shape or weights.is_meta:
+            raise ValueError(f"weights have shape {tuple(weights.shape)} on {weights.device}: there is nothing to show")
         if weights.ndim != 3 or tuple(weights.shape[1:]) != (len(written), len(source)):
             raise ValueError(
                 f"weights have shape {tuple(weights.shape)}, but must be (heads, written, source) = "
                 f"(heads, {len(written)}, {len(source)})"
             )
         if not bool(((weights >= 0) & (weights <= 1)).all()):
-            raise ValueError("a weight does not lie between 0 and 1: hand over the weights, not the scores")
+            raise ValueError(
+                f"weights of shape {tuple(weights.shape)}: one does not lie between 0 and 1; hand over the weights, "
+                "not the scores"
+            )
         self.weights, self.written, self.source = weights.detach().double(), list(written), list(source)
         self.caption = caption
 
     def most(self, head: int) -> str:
         """Name the source character with the largest weight for each written one."""
+        check_whole(0, head=head)
+        if head >= len(self.weights):
+            raise ValueError(f"head = {head}: there are {len(self.weights)}, numbered from 0")
         places = self.weights[head].argmax(-1).tolist()
         return ", ".join(f"{w}←{_shown(self.source[j])}" for w, j in zip(self.written, places, strict=True))
 

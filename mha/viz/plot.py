@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from torch import Tensor
+
+from mha.checks import check_whole, checked, said
 
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
 
@@ -36,6 +40,7 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
 }
 
 
+@checked
 def grid(
     matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
     limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
@@ -46,7 +51,13 @@ def grid(
     Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
         ``across`` matrices stand in a line, all of them unless it is given.
     """
-    values = {title: _array(matrix) for title, matrix in matrices.items()}
+    values = _matrices("matrices", matrices)
+    check_whole(0, digits=digits)
+    check_labels(values, rows=rows, columns=columns)
+    if across is not None:
+        check_whole(across=across)
+    if cmap not in mpl.colormaps:
+        raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
     across = across or len(values)
     with plt.rc_context(STYLE):
@@ -66,17 +77,20 @@ def grid(
         plt.close(figure)
 
 
+@checked
 def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[str] | None = None) -> None:
     """Join each query on the left with each key on the right by a line as wide as its weight.
 
     Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
     """
     columns = rows if columns is None else columns
+    values = _matrices("heads", heads)
+    check_labels(values, all_of_them=True, rows=rows, columns=columns)
     with plt.rc_context(STYLE):
         size = (min(3.4 * len(heads), 9.5), 0.5 * max(len(rows), len(columns)) + 0.6)
         figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False)
-        for axis, (title, weights) in zip(axes[0], heads.items(), strict=True):
-            for (i, j), weight in np.ndenumerate(_array(weights)):
+        for axis, (title, weights) in zip(axes[0], values.items(), strict=True):
+            for (i, j), weight in np.ndenumerate(weights):
                 axis.plot([0, 1], [-i, -j], color=COLORS[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
             for x, side, names in ((-0.06, "right", rows), (1.06, "left", columns)):
                 for y, name in enumerate(names):
@@ -88,6 +102,7 @@ def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[st
         plt.close(figure)
 
 
+@checked
 def lines(
     series: Mapping[str, tuple[object, object]], x_label: str, y_label: str, *,
     x_log: bool = False, y_log: bool = False, marks: bool = True, level: Mapping[str, float] | None = None,
@@ -96,11 +111,19 @@ def lines(
 
     Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named horizontal lines.
     """
+    curves = {name: [_array("series", part) for part in pair] for name, pair in series.items()}
+    for name, (x, y) in curves.items():
+        if x.shape != y.shape or x.ndim > 1 or x.size == 0:
+            raise ValueError(
+                f"series {name!r} has x of shape {x.shape} and y of shape {y.shape}: one row each, as long"
+            )
+    if not curves:
+        raise ValueError(f"series = {series!r}: there is no curve to draw")
     styles, markers = ("-", "--", "-.", ":"), "osD^vPX*"
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
-        for c, (name, (x, y)) in enumerate(series.items()):
-            axis.plot(_array(x), _array(y), styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
+        for c, (name, (x, y)) in enumerate(curves.items()):
+            axis.plot(x, y, styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
         for name, value in (level or {}).items():
             axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
             axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
@@ -114,12 +137,21 @@ def lines(
         plt.close(figure)
 
 
+@checked
 def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, float] | None = None, digits: int = 2,
          level: Mapping[str, float] | None = None) -> None:  # fmt: skip
     """Draw one bar for each name, with its number on top."""
+    check_whole(0, digits=digits)
+    if not values:
+        raise ValueError(f"values = {values!r}: there is no bar to draw")
+    if errors is not None and set(errors) != set(values):
+        raise ValueError(
+            f"errors = {said(errors)} are of other names than the values {list(values)}: give one for each"
+        )
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
-        drawn = axis.bar(list(values), list(values.values()), yerr=list(errors.values()) if errors else None,
+        spread = [errors[name] for name in values] if errors else None
+        drawn = axis.bar(list(values), list(values.values()), yerr=spread,
                          color=[COLORS[c % 8] for c in range(len(values))], width=0.6, capsize=4)  # fmt: skip
         axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=9)
         for name, value in (level or {}).items():
@@ -132,6 +164,7 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
         plt.close(figure)
 
 
+@checked
 def tiles(
     panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[str] = (), across: int = 4,
     digits: int = 0,
@@ -141,7 +174,11 @@ def tiles(
     Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
         first of a line has the names of the ``rows``.
     """
-    values = {title: _array(panel) for title, panel in panels.items()}
+    values = _matrices("panels", panels)
+    check_whole(across=across)
+    check_whole(0, digits=digits)
+    check_labels(values, rows=rows)
+    belongs = {title: _owners(owners, title, matrix.shape) for title, matrix in values.items()}
     shapes = [v.shape for v in values.values()]
     widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
     lines, height = -(-len(shapes) // across), 0.38 * max(shape[0] for shape in shapes) + 0.6
@@ -151,7 +188,7 @@ def tiles(
         for place, (axis, title) in enumerate(zip_longest(axes.flat, values)):
             axis.set_visible(title is not None)
             if title is not None:
-                _owned(axis, values[title], np.broadcast_to(np.asarray(owners[title]), values[title].shape), digits)
+                _owned(axis, values[title], belongs[title], digits)
                 axis.set_title(title)
                 _labels(axis, () if place % across else rows, (), values[title].shape)
                 spare = (widths[place % across] - values[title].shape[1]) / 2  # so that all squares are equally large
@@ -195,5 +232,42 @@ def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tupl
     axis.tick_params(length=0)
 
 
-def _array(values: object) -> np.ndarray:
-    return np.asarray(values.detach().double().numpy() if hasattr(values, "detach") else values, dtype=float)
+def check_labels(values: Mapping[str, np.ndarray], *, all_of_them: bool = False, **labels: Sequence[str]) -> None:
+    """Refuse labels of rows or columns that fit none of the matrices, or with ``all_of_them`` not every one."""
+    for axis, (name, texts) in enumerate(labels.items()):
+        sizes = [matrix.shape[axis] for matrix in values.values()]
+        fits = [len(texts) == size for size in sizes]
+        if not (all(fits) if all_of_them else any(fits) or not len(texts)):
+            raise ValueError(f"{name} = {said(texts)} are {len(texts)} labels, but the matrices have {sizes} {name}")
+
+
+def _matrices(name: str, given: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Turn named matrices into arrays; refuse what is none."""
+    if not given:
+        raise ValueError(f"{name} = {given!r}: there is nothing to draw")
+    arrays = {title: _array(name, matrix) for title, matrix in given.items()}
+    for title, array in arrays.items():
+        if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).any():
+            raise ValueError(
+                f"{name} hold {title!r} of shape {array.shape}: a matrix of numbers can be drawn, not empty"
+            )
+    return arrays
+
+
+def _owners(owners: Mapping[str, object], title: str, shape: tuple[int, ...]) -> np.ndarray:
+    if title not in owners:
+        raise ValueError(f"owners = {said(owners)} name nobody for {title!r}: give a head for each number")
+    owner = _array("owners", owners[title])
+    if (owner % 1 != 0).any() or owner.min() < -1 or owner.max() >= len(COLORS):
+        raise ValueError(f"owners of {title!r} must be heads 0 to {len(COLORS) - 1}, or -1 for nobody: {said(owner)}")
+    try:
+        return np.broadcast_to(owner.astype(int), shape)
+    except ValueError:
+        raise ValueError(f"owners of {title!r} have shape {owner.shape}, but the panel has {shape}") from None
+
+
+def _array(name: str, values: object) -> np.ndarray:
+    try:
+        return np.asarray(values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values, dtype=float)
+    except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise TypeError(f"{name} hold {said(values)}, but must hold numbers") from error

@@ -9,6 +9,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
+
+from mha.checks import checked, said
 
 ACCENTS = ("#0b6e99", "#c2410c", "#15803d", "#7c3aed")  # one for each head; text on them is white
 
@@ -101,22 +104,24 @@ class Frames:
     Taught in: why_scale, masking, split_and_merge, counting_cost.
     """
 
-    def __init__(self, pictures: Mapping, question: str | Sequence[str], alt: str) -> None:
+    @checked
+    def __init__(self, pictures: Mapping[Any, str], question: str | Sequence[str], alt: str) -> None:
         """Keep pictures by name; ``question`` stands before the slider, ``alt`` says in words what changes.
 
         With several questions there is one slider for each, and a name is a tuple: the last answer changes first.
         """
         if len(pictures) < 2 or len(alt) < 40:
             raise ValueError(
-                f"{len(pictures)} pictures and {len(alt)} characters of text: at least 2 and 40 are needed"
+                f"pictures are {len(pictures)} and alt = {said(alt)} has {len(alt)} characters: at least 2 and 40 are "
+                "needed"
             )
         self.alt, self.pictures = alt, list(pictures.values())
         self.questions = (question,) if isinstance(question, str) else tuple(question)
-        names = [(name,) if isinstance(name, str) else tuple(name) for name in pictures]
+        names = [tuple(name) if isinstance(name, tuple) else (name,) for name in pictures]
         self.answers = [list(dict.fromkeys(given)) for given in zip(*names, strict=False)]
         if len(self.answers) != len(self.questions) or names != list(product(*self.answers)):
             raise ValueError(
-                f"the questions {self.questions} need a picture for every combination of answers, in the order of "
+                f"question = {self.questions}: pictures must be named by every combination of answers, in the order of "
                 f"itertools.product; got {names}"
             )
 

@@ -107,7 +107,11 @@ def _trained(node: Any) -> Any:
 
 
 def _checks(node: object) -> bool:
-    """Say whether a part is the decorator ``@checked``, or a line that calls a ``check_…`` and keeps nothing of it."""
+    """Say whether a part is the decorator ``@checked``, a line that calls a ``check_…`` and keeps nothing of it, or a
+    function of nothing else.
+    """
+    if isinstance(node, ast.FunctionDef):
+        return all(_checks(line) or _says_nothing(line) for line in node.body)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         called = node.value.func
         return getattr(called, "attr", getattr(called, "id", "")).startswith("check_")
