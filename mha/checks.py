@@ -35,7 +35,8 @@ def said(value: Any) -> str:
         text = repr(value)
     except Exception:  # a class may write itself down wrongly
         text = ""
-    return text if 0 < len(text) < 80 and "\n" not in text else f"a {type(value).__name__}"
+    plain = 0 < len(text) < 80 and "\n" not in text and " object at 0x" not in text
+    return text if plain else f"a {type(value).__name__}"
 
 
 def check_whole(at_least: int | None = 1, /, **numbers: Any) -> None:

@@ -50,6 +50,8 @@ class Edits:
 
     def then(self, scores: Edit | None = None, weights: Edit | None = None) -> "Edits":
         """Put functions behind those that are there."""
+        if scores is weights is None:
+            return self
         check_functions(scores=scores, weights=weights)
         return Edits(_behind(self.scores, scores), self.normalize, _behind(self.weights, weights))
 
@@ -169,9 +171,8 @@ def attend(
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     _check(q, k, v, enable_gqa)
-    check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
     dropout = share(dropout)
-    if explicit or Edits(edit_scores, normalize, edit_weights):
+    if explicit or not (edit_scores is normalize is edit_weights is None):
         weights = attention_weights(
             q,
             k,

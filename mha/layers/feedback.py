@@ -64,7 +64,7 @@ def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
         )
     check_flag(is_causal=is_causal)
     if is_causal:
-        raise ValueError("is_causal = True with a separate key: a memory holds earlier steps and has no future to hide")
+        raise ValueError("is_causal with a separate key: is_causal = True, but a memory has no future to hide")
     if cache is not None and not isinstance(cache, FeedbackMemory):
         raise ValueError(
             f"cache = {said(cache)} does not keep what feedback reads, the memories that all layers made: use "

@@ -25,6 +25,10 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     check_whole(None, count=count)
     if not 0 < count <= scores.shape[1]:
         raise ValueError(f"count = {count}: there are {scores.shape[1]} heads, choose 1 to {scores.shape[1]}")
+    return _best(scores, count)
+
+
+def _best(scores: Tensor, count: int) -> Tensor:
     best = scores.topk(count, dim=1).indices
     return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
 
@@ -170,7 +174,7 @@ class NormRouter(nn.Module):
         return self.at_gates(gates)
 
     def _hard(self, probabilities: Tensor) -> Tensor:
-        return choose(probabilities, self.chosen) * (1 + (probabilities - probabilities.detach()))  # exactly 0 or 1
+        return _best(probabilities, self.chosen) * (1 + (probabilities - probabilities.detach()))  # exactly 0 or 1
 
 
 def _standardize(lengths: Tensor) -> Tensor:

@@ -121,8 +121,8 @@ class Frames:
         self.answers = [list(dict.fromkeys(given)) for given in zip(*names, strict=False)]
         if len(self.answers) != len(self.questions) or names != list(product(*self.answers)):
             raise ValueError(
-                f"question = {self.questions}: pictures must be named by every combination of answers, in the order of "
-                f"itertools.product; got {names}"
+                f"question = {self.questions}: they need a picture for every combination of answers, in the order "
+                f"of itertools.product; got {names}"
             )
 
     def _repr_html_(self) -> str:

@@ -33,9 +33,9 @@ def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functio
 
 
 def test_a_module_without_python_source_is_refused():
-    with pytest.raises(ValueError, match="math has no Python source"):
+    with pytest.raises(ValueError, match="modules hold 'math', which has no Python source"):
         python_source.functions(["math"])
-    with pytest.raises(ValueError, match="no_such_module has no Python source"):
+    with pytest.raises(ValueError, match="modules hold 'no_such_module', which has no Python source"):
         python_source.functions(["no_such_module"])
 
 

@@ -208,5 +208,5 @@ def test_an_edit_that_returns_nothing_or_another_shape_is_refused(reader):
             told = rf"{place} was given shape \({shape}\) and returned {told}"
             with pytest.raises(ValueError, match=told), mha.edit(layer, **{place: wrong}):
                 layer(x)
-        with pytest.raises(TypeError, match=f"{place} = 0: give a function"), mha.edit(layer, **{place: 0}):
+        with pytest.raises(TypeError, match=f"{place} = 0: it must be a function"), mha.edit(layer, **{place: 0}):
             layer(x)

@@ -296,9 +296,10 @@ def test_bad_ways_of_drawing_are_refused():
     for temperature in (0.0, -1.0):
         with pytest.raises(ValueError, match=r"temperature = .*positive.*greedy"):
             sampling(generator, temperature=temperature)
-    for top_k in (0, 5):
-        with pytest.raises(ValueError, match=rf"top_k = {top_k}.*between 1 and the number of words, 4"):
-            sampling(generator, top_k=top_k)(torch.zeros(1, 4))
+    with pytest.raises(ValueError, match="top_k = 0: it must be at least 1"):
+        sampling(generator, top_k=0)
+    with pytest.raises(ValueError, match=r"top_k = 5.*between 1 and the number of words, 4"):
+        sampling(generator, top_k=5)(torch.zeros(1, 4))
 
 
 def test_a_stopped_sequence_stays_stopped_and_the_loop_ends_when_all_have():

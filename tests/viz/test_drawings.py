@@ -101,7 +101,7 @@ def test_two_drawings_on_a_page_share_no_id():
 
 
 def test_boxes_that_cannot_be_drawn_are_refused():
-    with pytest.raises(ValueError, match=r"arrows to \['elsewhere'\]"):
+    with pytest.raises(ValueError, match=r"arrows lead to \['elsewhere'\]"):
         Diagram(BOXES, [("in", "elsewhere", "")])
     with pytest.raises(ValueError, match="one column and row"):
         Diagram({"a": (0, 0, ""), "b": (0, 0, "")}, [])
