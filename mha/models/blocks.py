@@ -32,9 +32,9 @@ def make_attention(d_model: int, attention: int | Make, dropout: float, name: st
 
 
 def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
-    """Call a function of the caller's that makes a module; refuse what it returns if it is none."""
+    """Call a function of the caller's that makes a module; refuse what it returns if that cannot be called."""
     module = make(*sizes)
-    if not isinstance(module, nn.Module):
+    if not callable(module):
         raise TypeError(f"{name} = {said(make)} returned {said(module)}: it must return a module of torch")
     return module
 

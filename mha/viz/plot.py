@@ -42,7 +42,7 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
 
 @checked
 def grid(
-    matrices: Mapping[str, object], rows: Sequence[str] = (), columns: Sequence[str] = (), *, digits: int = 2,
+    matrices: Mapping[str, object], rows: Sequence[object] = (), columns: Sequence[object] = (), *, digits: int = 2,
     limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
     across: int | None = None,
 ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ def grid(
 
 
 @checked
-def links(heads: Mapping[str, object], rows: Sequence[str], columns: Sequence[str] | None = None) -> None:
+def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence[object] | None = None) -> None:
     """Join each query on the left with each key on the right by a line as wide as its weight.
 
     Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
@@ -166,7 +166,7 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
 
 @checked
 def tiles(
-    panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[str] = (), across: int = 4,
+    panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[object] = (), across: int = 4,
     digits: int = 0,
 ) -> None:  # fmt: skip
     """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
@@ -224,7 +224,7 @@ def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str,
         )
 
 
-def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tuple[int, int]) -> None:
+def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int]) -> None:
     axis.set_yticks(range(len(rows)) if len(rows) == shape[0] else [], list(rows) if len(rows) == shape[0] else [])
     axis.set_xticks(
         range(len(columns)) if len(columns) == shape[1] else [], list(columns) if len(columns) == shape[1] else []
@@ -232,7 +232,7 @@ def _labels(axis: Axes, rows: Sequence[str], columns: Sequence[str], shape: tupl
     axis.tick_params(length=0)
 
 
-def check_labels(values: Mapping[str, np.ndarray], *, all_of_them: bool = False, **labels: Sequence[str]) -> None:
+def check_labels(values: Mapping[str, np.ndarray], *, all_of_them: bool = False, **labels: Sequence[object]) -> None:
     """Refuse labels of rows or columns that fit none of the matrices, or with ``all_of_them`` not every one."""
     for axis, (name, texts) in enumerate(labels.items()):
         sizes = [matrix.shape[axis] for matrix in values.values()]

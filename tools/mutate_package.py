@@ -1,0 +1,199 @@
+"""Change the package a little, in every way a machine knows, and let the tests judge.
+
+    python tools/mutate_package.py [--sample 300] [--only masks] [--show]      (make mutants-of-the-package)
+
+Each mutant is one change in one file of `mha/functional/` or `mha/layers/`. A process that has imported torch makes a
+copy of itself for each; the copy reads the changed file in place of the stored one and runs the tests that know the
+file best first, until one fails. A mutant that no test sees has *survived*. What was judged is kept in
+`benchmarks/package_mutants.json`, with a hash of each file's code: judged mutants of unchanged files are not run again.
+Which mutants are drawn depends on their text alone, so that a larger sample holds a smaller one.
+"""
+
+import argparse
+import ast
+import contextlib
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import warnings
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import hypothesis
+import jaxtyping
+import matplotlib
+import pytest
+import torch
+from mutations import trees
+
+ROOT = Path(__file__).resolve().parents[1]
+STORE = ROOT / "benchmarks" / "package_mutants.json"
+FILES = sorted(p for room in ("functional", "layers") for p in (ROOT / "mha" / room).glob("*.py") if p.stem[0] != "_")
+TESTS = ["tests/functional", "tests/layers", "tests/models", "tests/analysis", "tests/test_calls.py", "tests/interop"]
+SECONDS = 300  # for one mutant: some never end, which is seen, too
+IDLE = ("__repr__", "extra_repr")
+
+
+def mutants(path):
+    """Every mutant of a file: a name for it, what was changed in which line, and the changed text."""
+    tree = ast.parse(path.read_text("utf8"))
+    kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
+    seen = {ast.unparse(tree)}
+    for kind, old, new, other in trees(tree):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                text = ast.unparse(ast.fix_missing_locations(other))
+                compile(text, "<mutant>", "exec")
+                was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
+            except (SyntaxError, ValueError, TypeError, RecursionError):
+                continue
+        if text not in seen and id(old) not in kept:
+            seen.add(text)
+            told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
+            line = getattr(old, "lineno", 0)
+            yield f"{path.parent.name}/{path.name}:{line} {told}", text
+
+
+def code_of(path):
+    """A hash of what a file does: neither comments nor its look count."""
+    return hashlib.sha256(ast.unparse(ast.parse(path.read_text("utf8"))).encode()).hexdigest()[:16]
+
+
+def draw(name):
+    """A number between 0 and 1 that depends on the mutant alone."""
+    return int(hashlib.sha256(re.sub(r":\d+ ", " ", name, count=1).encode()).hexdigest()[:12], 16) / 16**12
+
+
+def judged(task):
+    """Run the tests on one mutant in a copy of this process: what failed first, or nothing."""
+    path, name, text = task
+    reader, writer = os.pipe()
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.close(reader)
+        os.write(writer, tested(path, text).encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    found = b""
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() - started < SECONDS:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                found = os.read(reader, 4000)
+                break
+            time.sleep(0.05)
+        else:
+            found = b"no end"
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    os.close(reader)
+    return name, found.decode() or "the process died"
+
+
+def tested(path, text):
+    """The first test that fails where ``text`` stands in the place of a file."""
+    read, stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
+
+    def get_data(loader, file):
+        return text.encode() if Path(file) == path else read(loader, file)
+
+    def path_stats(loader, file):
+        if Path(file) == path:
+            raise OSError("this text has no stored bytecode")
+        return stats(loader, file)
+
+    SourceFileLoader.get_data, SourceFileLoader.path_stats = get_data, path_stats
+    sys.dont_write_bytecode = True
+    best = [f"tests/{path.parent.name}/test_{path.stem}.py", "tests/layers/test_every_layer.py"]
+    asked = [one for one in dict.fromkeys([*best, *TESTS]) if (ROOT / one).exists()]
+    plain = [
+        "-x",
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:nbval",
+        "-o",
+        "addopts=",
+        "-m",
+        "not slow",
+    ]
+    told = First()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        code = pytest.main([*plain, *asked], plugins=[told])
+    return "survived" if code == 0 else told.failed or f"pytest ended with {code}"
+
+
+class First:
+    """Remember the first test that failed."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def pytest_collectreport(self, report):
+        if report.failed and not self.failed:
+            self.failed = f"{report.nodeid} cannot be read"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sample", type=int, default=10**9, help="judge about so many, drawn from all")
+    parser.add_argument("--only", default="", help="only files whose name holds this text")
+    parser.add_argument("--show", action="store_true", help="list the stored survivors, and run nothing")
+    parser.add_argument("--minutes", type=float, default=10**6, help="stop after so many minutes")
+    asked = parser.parse_args(arguments)
+    os.chdir(ROOT)
+    stored = json.loads(STORE.read_text("utf8")) if STORE.exists() else {}
+    stored = {name: row for name, row in stored.items() if row["code"] == code_of(ROOT / "mha" / name)}
+    if asked.show:
+        return show(stored)
+    every = [(path, name, text) for path in FILES for name, text in mutants(path)]
+    chosen = [task for task in every if draw(task[1]) * len(every) < asked.sample and asked.only in task[1]]
+    new = [t for t in chosen if t[1] not in stored.get(f"{t[0].parent.name}/{t[0].name}", {}).get("mutants", {})]
+    print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} not yet judged")
+    end = time.monotonic() + 60 * asked.minutes
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for n, (name, found) in enumerate(pool.imap_unordered(judged, sorted(new, key=lambda t: draw(t[1]))), 1):
+            file = name.partition(":")[0]
+            row = stored.setdefault(file, {"code": code_of(ROOT / "mha" / file), "mutants": {}})
+            row["mutants"][name] = found
+            if found == "survived":
+                print(f"{n}/{len(new)} survived: {name}", flush=True)
+            STORE.write_text(json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf8")
+            if time.monotonic() > end:
+                pool.terminate()
+                break
+    return show(stored)
+
+
+def show(stored):
+    """Say how many of the judged mutants were seen, and list the others."""
+    rows = {name: found for row in stored.values() for name, found in row["mutants"].items()}
+    alive = sorted(name for name, found in rows.items() if found == "survived")
+    for name in alive:
+        print(name)
+    print(f"{len(rows)} judged, {len(rows) - len(alive)} seen by a test: {1 - len(alive) / max(len(rows), 1):.1%}")
+    return 0
+
+
+if __name__ == "__main__":
+    assert hypothesis
+    assert jaxtyping
+    torch.set_num_threads(1)
+    matplotlib.use("Agg")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.exit(main())
