@@ -25,8 +25,6 @@ import warnings
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-import hypothesis
-import jaxtyping
 import matplotlib
 import pytest
 import torch
@@ -80,8 +78,10 @@ def judged(task):
     if child == 0:
         os.setsid()
         os.close(reader)
-        os.write(writer, tested(path, text).encode()[:4000])
-        os._exit(0)
+        try:
+            os.write(writer, tested(path, text).encode()[:4000])
+        finally:
+            os._exit(0)
     os.close(writer)
     found = b""
     with contextlib.suppress(ChildProcessError):
@@ -191,8 +191,6 @@ def show(stored):
 
 
 if __name__ == "__main__":
-    assert hypothesis
-    assert jaxtyping
     torch.set_num_threads(1)
     matplotlib.use("Agg")
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -225,9 +225,12 @@ def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str,
 
 
 def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int]) -> None:
-    axis.set_yticks(range(len(rows)) if len(rows) == shape[0] else [], list(rows) if len(rows) == shape[0] else [])
+    axis.set_yticks(
+        range(len(rows)) if len(rows) == shape[0] else [], [str(row) for row in rows] if len(rows) == shape[0] else []
+    )
     axis.set_xticks(
-        range(len(columns)) if len(columns) == shape[1] else [], list(columns) if len(columns) == shape[1] else []
+        range(len(columns)) if len(columns) == shape[1] else [],
+        [str(column) for column in columns] if len(columns) == shape[1] else [],
     )
     axis.tick_params(length=0)
 
