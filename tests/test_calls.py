@@ -63,12 +63,18 @@ nested = (
 values = simple | nested | st.builds(lambda make: make(), st.sampled_from(calls.bad_values()))
 
 
-@pytest.mark.parametrize("examples", [2500, pytest.param(30_000, marks=pytest.mark.slow)])
-def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, examples):
-    found, unclear = Counter(), []
-    arguments = [(target, name) for target in TARGETS.values() for name in calls.parameters(target)]
+EXAMPLES = 2500
+SHARES = 12  # of the arguments, for the slow tier: drawing many examples in one go takes more than its share of time
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+
+@pytest.mark.parametrize(
+    "share", [slice(None), *(pytest.param(slice(n, None, SHARES), marks=pytest.mark.slow) for n in range(SHARES))]
+)
+def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, share):
+    found, unclear = Counter(), []
+    arguments = [(target, name) for target in TARGETS.values() for name in calls.parameters(target)][share]
+
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(arguments), values)
     def one_call(where, value):
         torch.manual_seed(0)
@@ -79,8 +85,9 @@ def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, ex
         assert finding is None or finding.kind == "unclear", finding
 
     one_call()
-    assert found["refused"] > 0.5 * examples
-    assert len(unclear) <= calls.UNCLEAR * found["refused"], unclear[:20]
+    assert found["refused"] > 0.4 * EXAMPLES
+    most = calls.UNCLEAR if share == slice(None) else 2.5 * calls.UNCLEAR  # a share dwells on few arguments
+    assert len(unclear) <= most * found["refused"], unclear[:20]
 
 
 @pytest.mark.slow

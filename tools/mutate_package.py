@@ -34,29 +34,29 @@ ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "benchmarks" / "package_mutants.json"
 FILES = sorted(p for room in ("functional", "layers") for p in (ROOT / "mha" / room).glob("*.py") if p.stem[0] != "_")
 TESTS = ["tests/functional", "tests/layers", "tests/models", "tests/analysis", "tests/test_calls.py", "tests/interop"]
+ALONE = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-m", "not slow"]
 SECONDS = 300  # for one mutant: some never end, which is seen, too
-IDLE = ("__repr__", "extra_repr")
 
 
 def mutants(path):
-    """Every mutant of a file: a name for it, what was changed in which line, and the changed text."""
+    """Every mutant of a file: a name for it, what was changed in which line, and what makes the changed tree."""
     tree = ast.parse(path.read_text("utf8"))
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
-    seen = {ast.unparse(tree)}
-    for kind, old, new, other in trees(tree):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                text = ast.unparse(ast.fix_missing_locations(other))
-                compile(text, "<mutant>", "exec")
-                was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
-            except (SyntaxError, ValueError, TypeError, RecursionError):
-                continue
-        if text not in seen and id(old) not in kept:
-            seen.add(text)
+    for kind, old, new, make in trees(tree):
+        if id(old) not in kept:
+            was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
-            line = getattr(old, "lineno", 0)
-            yield f"{path.parent.name}/{path.name}:{line} {told}", text
+            yield f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}", make
+
+
+def written(path, make):
+    """The changed text of a file; nothing where that is no Python or the same as before."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, TypeError, RecursionError):
+        warnings.simplefilter("ignore")
+        text = ast.unparse(ast.fix_missing_locations(make()))
+        compile(text, "<mutant>", "exec")
+        return text if text != ast.unparse(ast.parse(path.read_text("utf8"))) else None
+    return None
 
 
 def code_of(path):
@@ -115,23 +115,9 @@ def tested(path, text):
     sys.dont_write_bytecode = True
     best = [f"tests/{path.parent.name}/test_{path.stem}.py", "tests/layers/test_every_layer.py"]
     asked = [one for one in dict.fromkeys([*best, *TESTS]) if (ROOT / one).exists()]
-    plain = [
-        "-x",
-        "-q",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:nbval",
-        "-o",
-        "addopts=",
-        "-m",
-        "not slow",
-    ]
     told = First()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        code = pytest.main([*plain, *asked], plugins=[told])
+        code = pytest.main([*ALONE, *asked], plugins=[told])
     return "survived" if code == 0 else told.failed or f"pytest ended with {code}"
 
 
@@ -161,10 +147,13 @@ def main(arguments=None):
     stored = {name: row for name, row in stored.items() if row["code"] == code_of(ROOT / "mha" / name)}
     if asked.show:
         return show(stored)
-    every = [(path, name, text) for path in FILES for name, text in mutants(path)]
-    chosen = [task for task in every if draw(task[1]) * len(every) < asked.sample and asked.only in task[1]]
+    every = [(path, name, make) for path in FILES for name, make in mutants(path)]
+    drawn = [task for task in every if draw(task[1]) * len(every) < asked.sample and asked.only in task[1]]
+    chosen = [(path, name, text) for path, name, make in drawn if (text := written(path, make))]
     new = [t for t in chosen if t[1] not in stored.get(f"{t[0].parent.name}/{t[0].name}", {}).get("mutants", {})]
     print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} not yet judged")
+    if new and (found := judged((new[0][0], "unchanged", new[0][0].read_text("utf8")))[1]) != "survived":
+        raise SystemExit(f"the unchanged package fails in {found}: mend that first")
     end = time.monotonic() + 60 * asked.minutes
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for n, (name, found) in enumerate(pool.imap_unordered(judged, sorted(new, key=lambda t: draw(t[1]))), 1):

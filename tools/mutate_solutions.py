@@ -104,11 +104,11 @@ def mutants(name, solution, count):
     """Every mutant of a solution: what was changed, and the changed function."""
     seen = set()
     for tree, home, function in texts(name, solution):
-        for kind, old, new, other in trees(tree):
+        for kind, old, new, make in trees(tree):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    module = ast.fix_missing_locations(other)
+                    module = ast.fix_missing_locations(make())
                     text = ast.unparse(module)
                     code = compile(module, "<mutant>", "exec")
                     was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))

@@ -5,6 +5,7 @@
 
 import ast
 import copy
+import functools
 
 BINARY = {
     ast.Add: [ast.Sub],
@@ -164,21 +165,30 @@ class Swap(ast.NodeTransformer):
 
 
 def trees(tree):
-    """Every changed copy of a tree, with what was changed and where."""
+    """Every change of a tree: its kind, the node, what comes in its place, and what makes the changed copy."""
     skipped = {id(part) for node in ast.walk(tree) for part in ast.walk(_decoration(node))}
     for index, node in enumerate(ast.walk(tree)):
         if id(node) in skipped:
             continue
         for kind, new in variants(node):
-            other = copy.deepcopy(tree)
-            place = list(ast.walk(other))[index]
-            yield kind, node, new, Swap(place, copy.deepcopy(new)).visit(other)
+            yield kind, node, new, functools.partial(_swapped, tree, index, new)
         for field in ("body", "orelse"):
             body = getattr(node, field, None)
             for statement, rest in statements(body if isinstance(body, list) else []):
-                other = copy.deepcopy(tree)
-                setattr(list(ast.walk(other))[index], field, copy.deepcopy(rest) or [ast.Pass()])
-                yield "dropped statement", statement, None, other
+                yield "dropped statement", statement, None, functools.partial(_shortened, tree, index, field, rest)
+
+
+def _swapped(tree, index, new):
+    """A copy of a tree with something else in the place of one node."""
+    other = copy.deepcopy(tree)
+    return Swap(list(ast.walk(other))[index], copy.deepcopy(new)).visit(other)
+
+
+def _shortened(tree, index, field, rest):
+    """A copy of a tree with another body in one node."""
+    other = copy.deepcopy(tree)
+    setattr(list(ast.walk(other))[index], field, copy.deepcopy(rest) or [ast.Pass()])
+    return other
 
 
 def _decoration(node):
