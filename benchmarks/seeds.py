@@ -20,6 +20,9 @@ import nbformat
 import yaml
 from timing import machine, table
 
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from chapters import family
+
 from mha.course import TOPICS
 
 HERE = Path(__file__).parent
@@ -33,13 +36,13 @@ def asked(topic: str) -> dict:
 
 
 def names_of(topic: str) -> dict:
-    """Run a notebook's code cells silently, and what comes before the rows; return all names."""
-    (path,) = (HERE.parent / "notebooks").glob(f"[0-9][0-9]_{topic}.ipynb")
+    """Run the code cells of a chapter and its side rooms silently, and what comes before the rows; return all names."""
     names: dict = {"__name__": topic}
     with contextlib.redirect_stdout(io.StringIO()):
-        for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type == "code":
-                exec(compile(cell.source, f"{path.name}:{cell.id}", "exec"), names)
+        for path in family(topic):
+            for cell in nbformat.read(path, as_version=4).cells:
+                if cell.cell_type == "code":
+                    exec(compile(cell.source, f"{path.name}:{cell.id}", "exec"), names)
         exec(compile(asked(topic).get("before", ""), ASKED[topic].name, "exec"), names)
     return names
 

@@ -12,6 +12,7 @@ import jaxtyping
 import jedi
 import pytest
 import torch
+from chapters import CHAPTERS, family, topic
 
 import mha
 from mha.layers import Heads
@@ -96,7 +97,7 @@ def public():
 
 
 def test_a_public_name_is_taught_where_it_says():
-    pages = {path.stem[3:]: path.read_text("utf8") for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+    pages = {name: "".join(path.read_text("utf8") for path in family(name)) for name in map(topic, CHAPTERS)}
     for name in mha.__all__:
         topics = re.search(r"Taught in: ([\w, ]+)", getattr(mha, name).__doc__)[1].split(", ")
         missing = [topic for topic in topics if not re.search(rf"\b{name}\b", pages[topic])]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from chapters import CHAPTERS, rooms, topic
 
 from mha.course.exercises.exercise import judge
 
@@ -40,15 +41,15 @@ the others were rejected. What you have solved yourself shows `mha.course.exerci
 
 def chapters():
     """The notebook and the checkers of each chapter that is in the book."""
-    for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        module = importlib.import_module(f"mha.course.exercises.{path.stem[3:]}")
+    for path in CHAPTERS:
+        module = importlib.import_module(f"mha.course.exercises.{topic(path)}")
         yield path, {name: value for name, value in vars(module).items() if name.startswith("check_")}
 
 
 def labels(path):
     """For each checker the label of its exercise, read from the notebook."""
     label, found = "", {}
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in (cell for one in (path, *rooms(path)) for cell in nbformat.read(one, as_version=4).cells):
         if cell.cell_type == "markdown":
             label = (re.findall(r":::\{exercise\}[^\n]*\n:label: (\S+)", cell.source) or [label])[-1]
         else:

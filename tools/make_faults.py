@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from chapters import named
+
 from mha.course.faults import EXHIBITS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +54,7 @@ def code(*functions):
 def link(place):
     """A link to the section of a chapter, such as "split_and_merge#a-fault-from-the-wild"."""
     topic, hash_sign, heading = place.partition("#")
-    (path,) = (ROOT / "notebooks").glob(f"[0-9][0-9]_{topic}.ipynb")
+    path = named(topic)
     return f"[chapter {path.stem[:2]}](../notebooks/{path.name}{hash_sign}{heading})"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import yaml
+from chapters import CHAPTERS, ROOMS, topic
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "book" / "claims.yml"
@@ -45,14 +46,14 @@ PAIRS = {
 
 def rows():
     """All claims of chapters that are in the book, as (number, chapter, verdict, claim, what decides)."""
-    written = {path.stem[3:] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} | {""}
+    written = {*map(topic, CHAPTERS), ""}
     return [row for row in yaml.safe_load(DATA.read_text(encoding="utf-8")) if row[1] in written]
 
 
 def labels():
     """The labels of claims in the notebooks: number → file."""
     found = {}
-    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+    for path in (*CHAPTERS, *ROOMS):
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
                 found |= dict.fromkeys(re.findall(r"^\(claim-(\w+)\)=$", cell.source, re.MULTILINE), path.stem)
@@ -78,8 +79,8 @@ def page():
     summary = " · ".join(f"**{count[verdict]}** {word}" for verdict, word in WORDS.items())
     pairs = {key: f"{{ref}}`{number} <claim-{number}>`" for key, number in PAIRS.items()}
     parts = [HEAD.format(count=len(every), summary=summary, **pairs)]
-    notebooks = {path.stem[3:]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
-    for chapter in [*(topic for topic in notebooks if any(row[1] == topic for row in every)), ""]:
+    notebooks = {topic(path): path for path in CHAPTERS}
+    for chapter in [*(name for name in notebooks if any(row[1] == name for row in every)), ""]:
         title = "In the fault museum"
         if chapter:
             first = nbformat.read(notebooks[chapter], as_version=4).cells[0].source.splitlines()[0]

@@ -25,15 +25,23 @@ import warnings
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+import IPython  # noqa: F401  what tests import is imported once, before the copies are made
+import jupyter_client  # noqa: F401
 import matplotlib
+import matplotlib.pyplot as plt  # noqa: F401
+import nbformat  # noqa: F401
 import pytest
 import torch
+import torch._dynamo
 from mutations import trees
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "benchmarks" / "package_mutants.json"
 FILES = sorted(p for room in ("functional", "layers") for p in (ROOT / "mha" / room).glob("*.py") if p.stem[0] != "_")
-TESTS = ["tests/functional", "tests/layers", "tests/models", "tests/analysis", "tests/test_calls.py", "tests/interop"]
+TESTS = [
+    "tests/layers/test_every_layer.py", "tests/functional", "tests/layers", "tests/models", "tests/analysis",
+    "tests/test_calls.py", "tests/interop",
+]  # fmt: skip
 ALONE = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-m", "not slow"]
 SECONDS = 300  # for one mutant: some never end, which is seen, too
 
@@ -70,8 +78,15 @@ def draw(name):
 
 
 def judged(task):
-    """Run the tests on one mutant in a copy of this process: what failed first, or nothing."""
+    """Ask the tests about one mutant: what failed first, or that it survived. A file's own tests are asked first."""
     path, name, text = task
+    own = f"tests/{path.parent.name}/test_{path.stem}.py"
+    found = answer(path, text, [own]) if (ROOT / own).exists() else "survived"
+    return name, answer(path, text, TESTS) if found == "survived" else found
+
+
+def answer(path, text, asked):
+    """Run some tests on one mutant in a copy of this process."""
     reader, writer = os.pipe()
     started = time.monotonic()
     child = os.fork()
@@ -79,7 +94,7 @@ def judged(task):
         os.setsid()
         os.close(reader)
         try:
-            os.write(writer, tested(path, text).encode()[:4000])
+            os.write(writer, tested(path, text, asked).encode()[:4000])
         finally:
             os._exit(0)
     os.close(writer)
@@ -96,10 +111,10 @@ def judged(task):
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
     os.close(reader)
-    return name, found.decode() or "the process died"
+    return found.decode() or "the process died"
 
 
-def tested(path, text):
+def tested(path, text, asked):
     """The first test that fails where ``text`` stands in the place of a file."""
     read, stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
 
@@ -113,8 +128,6 @@ def tested(path, text):
 
     SourceFileLoader.get_data, SourceFileLoader.path_stats = get_data, path_stats
     sys.dont_write_bytecode = True
-    best = [f"tests/{path.parent.name}/test_{path.stem}.py", "tests/layers/test_every_layer.py"]
-    asked = [one for one in dict.fromkeys([*best, *TESTS]) if (ROOT / one).exists()]
     told = First()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         code = pytest.main([*ALONE, *asked], plugins=[told])

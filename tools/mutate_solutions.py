@@ -24,6 +24,7 @@ from pathlib import Path
 
 import nbformat
 import torch
+from chapters import family
 from mutations import trees
 
 from mha.course.exercises import final_project
@@ -43,8 +44,7 @@ def texts(name, solution):
         run = ast.parse("def changed(*case): return _run(Differential, *case, right=Right)").body[0]
         yield ast.Module([tree, run], []), vars(final_project) | {"Right": final_project.Differential}, "changed"
         return
-    path = next((ROOT / "notebooks").glob(f"*_{topic}.ipynb"), None)
-    if path is not None:
+    for path in family(topic):
         yield from written(path, checker)
     inner = inspect.unwrap(solution)
     if isinstance(inner, types.FunctionType):

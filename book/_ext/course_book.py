@@ -128,14 +128,20 @@ def describe_page(app, name, template, context, doctree):
 
 
 def course_map(folder):
-    """A table of all chapters, from the first cell of each notebook: question, minutes, and what it needs."""
-    lines = ["| chapter | minutes | it needs |", "|---|---|---|"]
+    """A table of all chapters, from the first cell of each notebook: question, both times, and what it needs."""
+    lines = ["| chapter | to read | exercises | it needs |", "|---|---|---|---|"]
+    sums = [0, 0]
     for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
         first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-        minutes, needs = re.search(r"\*\*About (\d+) minutes\*\* · You need: (.*?)\n\n", first, re.DOTALL).groups()
+        says = r"\*\*(\d+) min to read · (\d+) min of exercises\*\* · You need: (.*?)\n\n"
+        *times, needs = re.search(says, first, re.DOTALL).groups()
+        sums = [total + int(time) for total, time in zip(sums, times, strict=True)]
         needs = re.sub(r"\]\((\d\d_)", r"](../notebooks/\1", " ".join(needs.split()))
         title = first.splitlines()[0].removeprefix("# ")
-        lines.append(f"| {path.stem[:2]} [{title}](../notebooks/{path.name}) | {minutes} | {needs} |")
+        lines.append(
+            f"| {path.stem[:2]} [{title}](../notebooks/{path.name}) | {times[0]} min | {times[1]} min | {needs} |"
+        )
+    lines.append(f"| **all chapters** | {sums[0]:,} min | {sums[1]:,} min | |")
     return "\n".join(lines)
 
 

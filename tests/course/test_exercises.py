@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import chapters
 import nbformat
 import numpy as np
 import pytest
@@ -155,13 +156,13 @@ def test_what_is_to_be_written_by_hand_may_not_be_called(cheat, name):
 
 def asking(words):
     """The checkers of exercises whose text says something."""
-    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")):
-        text = ""
+    for path in (*chapters.CHAPTERS, *chapters.ROOMS):
+        topic, text = chapters.topic(chapters.chapter_of(path)), ""
         for cell in nbformat.read(path, as_version=4).cells:
             if ":::{exercise}" in cell.source:
                 text = cell.source.rpartition(":::{exercise}")[2].partition(":::")[0]
             elif cell.cell_type == "code" and re.search(words, text):
-                yield from (f"{path.stem[3:]}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.M))
+                yield from (f"{topic}.{name}" for name in re.findall(r"^(check_\w+)\(", cell.source, re.MULTILINE))
 
 
 def test_where_the_page_says_by_hand_the_checker_does():
