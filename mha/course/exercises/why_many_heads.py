@@ -50,7 +50,7 @@ check_rank = Exercise(
         "the columns are counted, whatever is in them": lambda w: w.shape[0] * w.shape[2],
         "the smaller side is counted, whatever is in the matrix": lambda w: min(w.shape[1], w.shape[0] * w.shape[2]),
     },
-    next_step="Next: two heads, made by hand.",
+    next_step="Eight narrow heads side by side can have them all.",
 )
 
 
@@ -117,7 +117,7 @@ check_two_heads = Exercise(
             asked, labels, prices, 1 / sharpness
         ),
     },
-    next_step="Next: measure how much a layer looks at itself.",
+    next_step="Next: what is the best that one head can do?",
 )
 
 
@@ -209,5 +209,5 @@ check_self_weight = Exercise(
         "the smallest head instead of the largest": lambda w: torch.stack([_own(w).mean(), _own(w).mean((0, 2)).min()]),
         "the wrong diagonal: from the last word to the first": lambda w: _self_weight(w.flip(-1)),
     },
-    next_step="Run it on a layer of your own with mha.watch. Next: what is the best that one head can do?",
+    next_step="Run it on a layer of your own with mha.watch.",
 )

@@ -49,23 +49,6 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "An attention pattern looks only at the next word: one weight of 1 in each row. Can a narrow matrix product fit it well, because it is sparse?",
-        right=(
-            "no: its rank is almost full",
-            "A shifted identity has as many independent rows as it has ones. Sparse is not low rank.",
-        ),
-        wrong=(
-            (
-                "yes: few entries need few numbers",
-                "They need few numbers as a list, but not as a product of two narrow matrices.",
-            ),
-            (
-                "yes, because softmax makes any pattern from any scores",
-                "Softmax does raise the rank. But the argument from sparsity to small matrices is wrong.",
-            ),
-        ),
-    ),
-    Question(
         "Two heads of a layer start with exactly equal matrices, including their blocks of W_o. What does training do?",
         right=("it keeps them equal for ever", "Equal matrices and equal blocks give equal gradients at every step."),
         wrong=(
@@ -77,16 +60,17 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Untrained, with independent W_q and W_k: does each word look mostly at itself?",
-        right=("no", "Query and key of the same word are two unrelated random vectors. Chance decides."),
+        "The four linear maps of a layer are made by copying one of them. What do you notice on random words?",
+        right=(
+            "nothing fails, and each word looks mostly at itself",
+            "With equal matrices for queries and keys, a word asks for what it offers. Only a look at the weights, or a "
+            "search for equal parameters, shows it.",
+        ),
         wrong=(
+            ("the output has the wrong shape", "All four maps have the same shape, copied or not."),
             (
-                "yes, both come from the same word",
-                "They do, through two different random matrices. That removes the resemblance.",
-            ),
-            (
-                "yes, and several heads cure it",
-                "There is nothing to cure at the start; after training self-weight depends on the task.",
+                "nothing at all, then or later: training drives the four apart before it matters",
+                "The four get different gradients and do part. But they begin where no careful start would put them.",
             ),
         ),
     ),
