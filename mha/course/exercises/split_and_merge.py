@@ -95,7 +95,7 @@ check_merge = Exercise(
         "only the first head, repeated": lambda z: z[:, 0].repeat(1, 1, z.shape[1]),
         "the words are in reverse order": lambda z: merge_heads(z.flip(2)),
     },
-    next_step="Next: a mask for folded heads.",
+    next_step="Next: the whole layer.",
 )
 
 
@@ -134,7 +134,7 @@ check_fold = Exercise(
             lambda mask, heads: mask.any(0, keepdim=True).expand(len(mask) * heads, -1, -1)
         ),
     },
-    next_step="Next: the whole layer.",
+    next_step="In this order torch's own layer wants its masks, too.",
 )
 
 

@@ -70,15 +70,4 @@ QUESTIONS = (
             ("`view` needs a gradient", "Neither of the two asks for gradients."),
         ),
     ),
-    Question(
-        "You fold batch and heads into one axis, (b·h, i, j), with a padding mask of shape (b, 1, 1, j). How must the mask be repeated?",
-        right=("each row h times in a row", "In b·h, all heads of sentence 0 come first. That is `repeat_interleave`."),
-        wrong=(
-            (
-                "the whole mask h times, one below the other",
-                "That is `repeat`. It gives head 1 of sentence 0 the mask of sentence 1.",
-            ),
-            ("not at all, broadcasting does it", "An axis of length b does not broadcast to b·h."),
-        ),
-    ),
 )
