@@ -43,7 +43,7 @@ check_spread = Exercise(
         ),
         "always 1, as if every mean were 0 and every deviation 1": lambda *a: 1.0,
     },
-    next_step="Next: several heads, and which width counts.",
+    next_step="Now you can say which layers will agree too early.",
 )
 
 
@@ -125,7 +125,7 @@ check_qk_norm = Exercise(
             g * F.normalize(q, p=1, dim=-1) @ F.normalize(k, p=1, dim=-1).mT
         ),
     },
-    next_step="Next: the whole backward pass.",
+    next_step="Now no training can make them large.",
 )
 
 

@@ -4,7 +4,7 @@ from mha.course.quiz.page import Question
 
 QUESTIONS = (
     Question(
-        "A model is 512 wide and has 8 heads. By what must a head divide its scores?",
+        "A model is 512 wide. Each of its 8 heads has queries and keys of 64 channels. By what must a head divide its scores?",
         right=("√64 = 8", "A score is a sum over the channels of one head, and there are 512 / 8 = 64 of them."),
         wrong=(
             ("√512 ≈ 22.6", "No sum with 512 terms occurs. Scores become too flat: their spread is 0.35, not 1."),
@@ -25,14 +25,18 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "All keys of a sentence get the same vector added. What do the weights do?",
-        right=("they stay as they are", "Each score of a row moves by the same number, and softmax does not see that."),
+        "You copy every channel of queries and keys three times, so that a head is four times as wide, and divide by the root of the new width. What happens to the scores?",
+        right=(
+            "they are twice as large",
+            "The sum is four times as large, the divisor only twice. Copies are not independent.",
+        ),
         wrong=(
-            ("they get flatter", "The differences inside a row are unchanged, so it is as sharp as before."),
             (
-                "all queries now prefer the same key",
-                "That comes from shifting the queries. A shift of the keys cancels in each row.",
+                "they stay as they are",
+                "They would if the new channels were independent of the old ones. Copies are not.",
             ),
+            ("they are half as large", "The divisor has doubled, but the sum has grown four times."),
+            ("they are four times as large", "The sum is. The divisor has grown, too: it has doubled."),
         ),
     ),
     Question(
@@ -66,15 +70,18 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "In the backward pass, dS = P ∘ (dP − rowsum(dP ∘ P)). What is each row sum of dS?",
-        right=("0", "Adding a number to a whole row changes nothing, so the gradient has no part in that direction."),
+        "In a trained layer the variance of the scores is twelve times the sum over its channels. Which step of the derivation has failed?",
+        right=(
+            "the third: variances add",
+            "They add for independent terms. Training has made the channels say the same.",
+        ),
         wrong=(
-            ("1, like the rows of P", "P sums to one. Its gradient has to leave that sum unchanged."),
-            ("the loss of that row", "The loss is not in this formula. Only its slope enters, through dP."),
+            ("the first: a product has mean 0", "A mean moves all scores together. It does not make them spread."),
             (
-                "it depends on the scale √d_k",
-                "The scale enters when dS is carried on to queries and keys, not in the sum.",
+                "the second: a product has variance 1",
+                "The comparison already uses the variances that the channels really have.",
             ),
+            ("the fourth: dividing makes the deviation 1", "Dividing does to both sides the same."),
         ),
     ),
 )
