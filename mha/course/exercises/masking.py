@@ -97,7 +97,7 @@ check_weights = Exercise(
         "the exponentials are not divided by their sum": lambda s, m: s.exp() * m,
         "nothing is hidden": lambda s, m: s.softmax(-1) + 0 * m,
     },
-    next_step="Next: two masks in one.",
+    next_step="Next: a test for all of this.",
 )
 
 
@@ -145,7 +145,7 @@ check_both = Exercise(
         ),
         "the result says True = hide": lambda p: ~_both(p),
     },
-    next_step="Next: a test for all of this.",
+    next_step="That is the border where most masks are lost.",
 )
 
 
