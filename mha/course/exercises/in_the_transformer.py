@@ -179,7 +179,7 @@ check_cross = Exercise(
         "y is added, as a residual would": lambda y, *rest: y + _right(y, *rest),
     },
     by_hand=True,
-    next_step="Next: let it write.",
+    next_step="That is the third call.",
 )
 
 
@@ -232,5 +232,5 @@ check_greedy = Exercise(
         ),
         "the table is read by columns": lambda table, *rest: _write()(table.T, *rest),
     },
-    next_step="So does the translator.",
+    next_step="So does every model that writes.",
 )
