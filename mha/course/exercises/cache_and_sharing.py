@@ -59,7 +59,7 @@ check_bytes = Exercise(
         "the length is squared: weights are not kept": lambda *a: _bytes(*a) * a[5],
         "the width of a head is left out": lambda n, h, g, d, *a: _bytes(n, h, g, 1, *a),
     },
-    next_step="Next: the mask behind a cache.",
+    next_step="Next: shared heads.",
 )
 
 
@@ -107,7 +107,7 @@ check_mask = Exercise(
         ),
         "all texts have the filling of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
     },
-    next_step="Next: shared heads.",
+    next_step="That is the mask that `notes.mask` makes.",
 )
 
 
@@ -166,7 +166,7 @@ check_shared = Exercise(
     },
     room=lambda q, k, v: max(q.numel(), k.numel(), q.numel() // q.shape[-1] * k.shape[2]),
     too_large="The keys are copied; a matrix product copies them too where it must first stretch an axis of length 1.",
-    next_step="Next: turn one head towards another.",
+    next_step="Next: heads on several machines.",
 )
 
 
@@ -216,5 +216,5 @@ check_turn = Exercise(
             lambda a, b: torch.linalg.qr(a.mT @ b)[0]
         ),
     },
-    next_step="Next: heads on several machines.",
+    next_step="So heads are merged without a loss, where they say the same.",
 )

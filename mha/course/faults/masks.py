@@ -161,7 +161,7 @@ MASKS = (
         the_first_word_sees_itself_alone,
         lambda f: f(Q, K, V, SEE).shape == V.shape,
         ("rasbt/LLMs-from-scratch#1061", "pytorch/pytorch#170415"),
-        "masking#whose-true",
+        "whose_true",
     ),
     Exhibit(
         "Weights erased after the softmax",
@@ -216,7 +216,7 @@ MASKS = (
         works_in_half_precision,
         weights_fit,
         ("NVIDIA/apex#1052", "bentrevett/pytorch-seq2seq#191"),
-        "masking#experiment-how-negative-must-it-be",
+        "how_negative",
     ),
     Exhibit(
         "A query with nothing to see",
@@ -249,7 +249,7 @@ MASKS = (
         the_heads_of_a_sentence_share_its_mask,
         lambda f: f(torch.zeros(2, 3, 3), 4).shape == (8, 3, 3),
         ("line/lighthouse#77", "ArrowLuo/CLIP4Clip#22"),
-        "split_and_merge#heads-and-sentences-in-one-axis",
+        "packed_and_folded#heads-and-sentences-in-one-axis",
     ),
     Exhibit(
         "The triangle in the wrong corner",

@@ -165,7 +165,7 @@ RUNNING = (
         evaluation_is_repeatable,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("pytorch/pytorch#42929", "karpathy/ng-video-lecture#30"),
-        "in_the_transformer#dropout-on-the-weights",
+        "dropout",
     ),
     Exhibit(
         "The argument that nobody reads",

@@ -97,19 +97,4 @@ QUESTIONS = (
             ),
         ),
     ),
-    Question(
-        "Two trained heads do the same in turned coordinates. You average their values and the output is spoiled. What helps?",
-        right=(
-            "turn one head towards the other first, and turn it back in W_o",
-            "The layer stays the same, the two heads become equal, and their mean is each of them.",
-        ),
-        wrong=(
-            (
-                "average the columns of W_o too",
-                "W_o keeps a block for each query head. Averaging it mixes what was never equal.",
-            ),
-            ("sum instead of average", "The sum is twice the average, and as far from both heads."),
-            ("average the queries as well", "Queries are not shared. Each head would lose its own question."),
-        ),
-    ),
 )
