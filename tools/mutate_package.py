@@ -1,12 +1,13 @@
 """Change the package a little, in every way a machine knows, and let the tests judge.
 
-    python tools/mutate_package.py [--sample 300] [--only masks] [--show]      (make mutants-of-the-package)
+    python tools/mutate_package.py [--sample 300] [--only masks] [--show]
 
 Each mutant is one change in one file of `mha/functional/` or `mha/layers/`. A process that has imported torch makes a
 copy of itself for each; the copy reads the changed file in place of the stored one and runs the tests that know the
-file best first, until one fails. A mutant that no test sees has *survived*. What was judged is kept in
-`benchmarks/package_mutants.json`, with a hash of each file's code: judged mutants of unchanged files are not run again.
-Which mutants are drawn depends on their text alone, so that a larger sample holds a smaller one.
+file best first, until one fails. Errors that are raised and `strict=True` stay as they are. A mutant that no test sees
+has *survived*. What was judged is kept in `benchmarks/package_mutants.json`, with a hash of each file's code: judged
+mutants of unchanged files are not run again. Which mutants are drawn depends on their text alone, so that a larger
+sample holds a smaller one.
 """
 
 import argparse
@@ -50,6 +51,7 @@ def mutants(path):
     """Every mutant of a file: a name for it, what was changed in which line, and what makes the changed tree."""
     tree = ast.parse(path.read_text("utf8"))
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
+    kept |= {id(node) for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip"}
     for kind, old, new, make in trees(tree):
         if id(old) not in kept:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))

@@ -132,6 +132,7 @@ def test_bytes_moved_are_those_of_the_tensors_that_pass(entry):
         mha.MultiHeadAttention(24, 4),
         mha.MultiHeadAttention(24, 4, d_head=10, bias=False),
         mha.MultiHeadAttention(8, 2, d_head=2),
+        mha.MultiHeadAttention(4, 8, d_head=1, bias=False),  # more heads than channels
         mha.GroupedAttention(24, 4, 2),
         mha.GroupedAttention(8, 4, 1),
         mha.SelfAttention(24, 6, 6),

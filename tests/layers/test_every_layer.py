@@ -583,3 +583,27 @@ def test_a_cache_refuses_gradients_of_values_alone(entry):
     if entry.caches and entry.alone:
         with pytest.raises(ValueError, match="stores no gradients"):
             layer(entry.words(), cache=layer.new_cache(), is_causal=True)
+
+
+@pytest.mark.parametrize("made", sorted({type(one.build()) for one in LAYERS} - {mha.SelfAttention}, key=str))
+def test_every_setting_reaches_its_place(made):
+    """Each keyword alone, with numbers that nothing else has."""
+    known = inspect.signature(made).parameters
+    needed = {"d_model": 12, "heads": 4, "shared": 0, "chosen": 2, "kv_heads": 2, "d_shared": 9, "average": False}
+    needed = {name: value for name, value in needed.items() if name in known}
+    plain = made(**needed)
+    seen = {
+        "d_head": (5, lambda layer: layer.W_o.in_features // 4),
+        "kdim": (7, lambda layer: layer.W_k.in_features),
+        "vdim": (11, lambda layer: layer.W_v.in_features),
+        "dropout": (0.25, lambda layer: layer.dropout),
+        "bias": ("v", lambda layer: "".join(n for n in "qkvo" if getattr(layer, f"W_{n}").bias is not None)),
+    }
+    for name, (value, found) in seen.items():
+        if name in known:
+            assert found(plain) != value, name
+            assert found(made(**needed, **{name: value})) == value, name
+    if "positions" in known:
+        positions = mha.LinearBias()
+        assert made(**needed, positions=positions).positions is positions
+        assert plain.positions is None
