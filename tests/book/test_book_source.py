@@ -331,6 +331,24 @@ def test_pictures_of_a_chapter_are_lazy_and_the_logo_is_not():
     )
 
 
+def test_checks_and_drawing_are_folded_and_the_idea_is_shown():
+    parts = load("book/_ext/course_quiet.py").parts
+    assert parts("x = 1\nassert x == 1") == ("x = 1", "", "assert x == 1", 1)
+    loop = "for n in (1, 2):\n    print(n)\n    assert n < 3\n"
+    assert parts(loop) == ("for n in (1, 2):\n    print(n)", "", "assert n < 3", 1)
+    assert parts("for n in a:\n    assert n\n    assert f(n)") == (
+        "",
+        "",
+        "for n in a:\n    assert n\n    assert f(n)",
+        2,
+    )
+    drawn = 'rows = dict(zip("ab", (x, y)))\nplot.lines(rows, "step", "loss")'
+    assert parts(drawn + "\nassert x") == ("", drawn, "assert x", 1)
+    assert parts("rows = train(x)\nplot.lines(rows)")[0], "what trains is shown"
+    inside = "def f(x):\n    assert x\n    return x"
+    assert parts(inside) == (inside, "", "", 0)
+
+
 def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
     course_book = extension()
     (tmp_path / "notebooks").mkdir()

@@ -1,0 +1,114 @@
+"""Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
+
+The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so does code that
+only draws. Without JavaScript they open too: a fold is a `details` element.
+"""
+
+import ast
+import textwrap
+
+from docutils import nodes
+
+PLAIN = {
+    "dict",
+    "enumerate",
+    "len",
+    "list",
+    "max",
+    "min",
+    "range",
+    "reversed",
+    "round",
+    "smooth",
+    "sorted",
+    "str",
+    "zip",
+}
+METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "format", "append", "expand", "mean", "cpu"}
+DRAWS = {"plot", "plt", "axis", "axes"}
+UNTOUCHED = "tag_try-it"  # a cell to change and run: its code stays whole
+
+
+def is_check(statement):
+    """Whether a statement only checks: an assertion, or a loop or condition around nothing but assertions."""
+    if isinstance(statement, ast.Assert):
+        return True
+    inner = getattr(statement, "body", None)
+    if isinstance(statement, (ast.For, ast.If, ast.With)) and inner:
+        return all(map(is_check, [*inner, *getattr(statement, "orelse", [])]))
+    return False
+
+
+def checks(body):
+    """The outermost statements that only check, also inside loops that do something else."""
+    for statement in body:
+        if is_check(statement):
+            yield statement
+        elif isinstance(statement, (ast.For, ast.If, ast.With, ast.While)):
+            yield from checks([*statement.body, *getattr(statement, "orelse", [])])
+
+
+def only_draws(body):
+    """Whether statements put numbers in order and draw them, and do nothing else."""
+    calls = [node.func for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    drawn = [call for call in calls if _root(call) in DRAWS]
+    others = [call for call in calls if _root(call) not in DRAWS]
+    kept = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For)
+    return bool(drawn) and all(isinstance(one, kept) for one in body) and all(map(_is_plain, others))
+
+
+def _root(call):
+    while isinstance(call, (ast.Attribute, ast.Call, ast.Subscript)):
+        call = call.func if isinstance(call, ast.Call) else call.value
+    return call.id if isinstance(call, ast.Name) else ""
+
+
+def _is_plain(call):
+    if isinstance(call, ast.Name):
+        return call.id in PLAIN
+    return isinstance(call, ast.Attribute) and (call.attr in METHODS or _root(call) == "np")
+
+
+def parts(source):
+    """What a cell shows, what it folds as drawing, what it folds as checks, and how many checks these are."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return source, "", "", 0
+    found = list(checks(tree.body))
+    count = sum(isinstance(node, ast.Assert) for one in found for node in ast.walk(one))
+    checked = {line for one in found for line in range(one.lineno, one.end_lineno + 1)}
+    lines = source.splitlines()
+    folded = "\n".join(textwrap.dedent("\n".join(lines[one.lineno - 1 : one.end_lineno])) for one in found)
+    shown = "\n".join(line for n, line in enumerate(lines, 1) if n not in checked).strip("\n")
+    rest = [one for one in tree.body if one not in found]
+    drawing = bool(rest) and only_draws(rest)
+    return ("" if drawing else shown), (shown if drawing else ""), folded, count
+
+
+def fold(kind, summary, source, like):
+    """A fold with code in it."""
+    block = nodes.literal_block(source, source, language=like.get("language", "python"), classes=like["classes"])
+    begin = nodes.raw("", f'<details class="quiet {kind}"><summary>{summary}</summary>', format="html")
+    return [begin, block, nodes.raw("", "</details>", format="html")]
+
+
+def quiet(app, doctree):
+    """Fold checks and drawing in every cell of a page."""
+    for cell in list(doctree.findall(nodes.container)):
+        if "cell" not in cell["classes"] or UNTOUCHED in cell["classes"]:
+            continue
+        for box in (one for one in cell.children if "cell_input" in one.get("classes", [])):
+            for block in list(box.findall(nodes.literal_block)):
+                shown, drawing, checked, count = parts(block.astext())
+                if not drawing and not count:
+                    continue
+                new = [nodes.literal_block(shown, shown, **block.attributes)] if shown else []
+                new += fold("drawing", "the drawing", drawing, block) if drawing else []
+                new += fold("checks", f"✓ {count} check{'s' * (count > 1)}", checked, block) if count else []
+                block.parent.replace(block, new)
+
+
+def setup(app):
+    app.connect("doctree-read", quiet)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
