@@ -1,7 +1,7 @@
 """Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
 
-The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so does code that
-only draws. Without JavaScript they open too: a fold is a `details` element.
+The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so does code
+that only draws. Without JavaScript they open too: a fold is a `details` element.
 """
 
 import ast

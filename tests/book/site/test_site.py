@@ -1,5 +1,6 @@
 """The built pages as files: complete, linked, described, and independent of other hosts."""
 
+import ast
 import json
 import re
 from functools import cache
@@ -86,11 +87,17 @@ def test_a_chapter_has_the_number_of_its_file_everywhere(page):
     assert set(re.findall(r"(?:Fig\.|Exercise) (\d+)\.", shown)) == {number}
 
 
+def asserted(node):
+    """The assertions outside functions."""
+    inner = [one for one in ast.iter_child_nodes(node) if not isinstance(one, (ast.FunctionDef, ast.Lambda))]
+    return isinstance(node, ast.Assert) + sum(map(asserted, inner))
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("notebooks/")])
 def test_every_check_of_the_notebook_is_in_a_fold_of_the_page(page):
     notebook = json.loads((ROOT / page.replace(".html", ".ipynb")).read_text("utf8"))
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
-    count = sum(len(re.findall(r"^ *assert\b", source, re.MULTILINE)) for source in code)
+    count = sum(asserted(ast.parse(source)) for source in code)
     folds = soup(page).select("details.checks")
     assert count == sum(int(re.search(r"✓ (\d+) check", fold.summary.text)[1]) for fold in folds)
     assert count == sum(len(re.findall(r"^ *assert\b", fold.find("pre").text, re.MULTILINE)) for fold in folds)
