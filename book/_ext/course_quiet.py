@@ -9,23 +9,9 @@ import textwrap
 
 from docutils import nodes
 
-PLAIN = {
-    "dict",
-    "enumerate",
-    "len",
-    "list",
-    "max",
-    "min",
-    "range",
-    "reversed",
-    "round",
-    "smooth",
-    "sorted",
-    "str",
-    "zip",
-}
-METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "format", "append", "expand", "mean", "cpu"}
-DRAWS = {"plot", "plt", "axis", "axes"}
+PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
+METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
+DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 UNTOUCHED = "tag_try-it"  # a cell to change and run: its code stays whole
 
 
