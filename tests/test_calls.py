@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 
 PROGRAM = Path(__file__).with_name("calls.py")
 spec = importlib.util.spec_from_file_location("calls", PROGRAM)
@@ -64,16 +64,15 @@ values = simple | nested | st.builds(lambda make: make(), st.sampled_from(calls.
 
 
 EXAMPLES = 2500
-SHARES = 12  # of the arguments, for the slow tier: drawing many examples in one go takes more than its share of time
+SHARES = 12  # more such draws in the slow tier: one of 30,000 takes far longer than twelve of 2,500
 
 
-@pytest.mark.parametrize(
-    "share", [slice(None), *(pytest.param(slice(n, None, SHARES), marks=pytest.mark.slow) for n in range(SHARES))]
-)
-def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, share):
+@pytest.mark.parametrize("draw", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 1 + SHARES))])
+def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, draw):
     found, unclear = Counter(), []
-    arguments = [(target, name) for target in TARGETS.values() for name in calls.parameters(target)][share]
+    arguments = [(target, name) for target in TARGETS.values() for name in calls.parameters(target)]
 
+    @seed(draw)
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(arguments), values)
     def one_call(where, value):
@@ -85,9 +84,8 @@ def test_a_wrong_argument_is_refused_by_name_and_never_silently_taken(reader, sh
         assert finding is None or finding.kind == "unclear", finding
 
     one_call()
-    assert found["refused"] > 0.4 * EXAMPLES
-    most = calls.UNCLEAR if share == slice(None) else 2.5 * calls.UNCLEAR  # a share dwells on few arguments
-    assert len(unclear) <= most * found["refused"], unclear[:20]
+    assert found["refused"] > 0.5 * EXAMPLES
+    assert len(unclear) <= calls.UNCLEAR * found["refused"], unclear[:20]
 
 
 @pytest.mark.slow

@@ -51,9 +51,9 @@ def mutants(path):
     """Every mutant of a file: a name for it, what was changed in which line, and what makes the changed tree."""
     tree = ast.parse(path.read_text("utf8"))
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
-    kept |= {id(node) for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip"}
     for kind, old, new, make in trees(tree):
-        if id(old) not in kept:
+        only_strict = kind == "dropped keyword" and ast.unparse(old.func) == "zip"
+        if id(old) not in kept and not only_strict:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
             yield f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}", make

@@ -59,7 +59,7 @@ check_bytes = Exercise(
         "the length is squared: weights are not kept": lambda *a: _bytes(*a) * a[5],
         "the width of a head is left out": lambda n, h, g, d, *a: _bytes(n, h, g, 1, *a),
     },
-    next_step="Next: shared heads.",
+    next_step="Next: the mask behind a cache.",
 )
 
 
@@ -107,7 +107,7 @@ check_mask = Exercise(
         ),
         "all texts have the filling of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
     },
-    next_step="That is the mask that `notes.mask` makes.",
+    next_step="Next: shared heads.",
 )
 
 

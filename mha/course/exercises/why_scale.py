@@ -43,7 +43,7 @@ check_spread = Exercise(
         ),
         "always 1, as if every mean were 0 and every deviation 1": lambda *a: 1.0,
     },
-    next_step="Now you can say which layers will agree too early.",
+    next_step="Next: which width counts.",
 )
 
 

@@ -62,7 +62,7 @@ QUESTIONS = (
     Question(
         "The four linear maps of a layer are made by copying one of them. What do you notice on random words?",
         right=(
-            "nothing fails, and each word looks mostly at itself",
+            "nothing fails, but each word looks at itself many times too much",
             "With equal matrices for queries and keys, a word asks for what it offers. Only a look at the weights, or a "
             "search for equal parameters, shows it.",
         ),
