@@ -182,7 +182,7 @@ check_null = Exercise(
         "only the distance 1 is tried": lambda u, t: _null(u, t, steps=(1, 2)),
         "this is the weight on the right key, not how often it is the largest": lambda u, t: _null(u, t, soft=True),
     },
-    next_step="Next: from a weight to what arrives.",
+    next_step="The next chapter asks which heads can go.",
 )
 
 
@@ -226,5 +226,5 @@ check_arrives = Exercise(
             w * torch.einsum("hjd,mhd->hjm", v, o.unflatten(1, (len(v), -1))).abs().sum(-1)[:, None]
         ),
     },
-    next_step="The next chapter asks which heads can go.",
+    next_step="What arrives is not yet what the model uses.",
 )
