@@ -114,7 +114,7 @@ check_cut = Exercise(
             lambda v, o, h, keep: [_cut(v, o, h, sorted(keep))[0], _cut(v, o, h, _others(h, keep))[1]]
         ),
     },
-    next_step="Next: how likely a gate is open.",
+    next_step="Next: the patient search.",
 )
 
 
@@ -169,7 +169,7 @@ check_open = Exercise(
             lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid().clamp(0, 1) * (high - low)]
         ),
     },
-    next_step="Next: the patient search.",
+    next_step="Train one and see.",
 )
 
 

@@ -71,18 +71,6 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Somebody divides log a by β in evaluation too. What do the gates do?",
-        right=(
-            "they come out harder than they should",
-            "β = 0.33 triples log a, so gates that should lie between are pushed towards 0 and 1.",
-        ),
-        wrong=(
-            ("they become random again", "There is no noise in the formula, with or without β."),
-            ("nothing, since β cancels", "It cancels nowhere: σ(log a) and σ(log a / β) agree only at log a = 0."),
-            ("they stop at 0.33", "β stands inside the sigmoid. It does not multiply the gate."),
-        ),
-    ),
-    Question(
         "A tool reports that all 144 heads of a model can be removed one at a time without any loss. What do you do first?",
         right=(
             "silence all heads at once",
