@@ -170,7 +170,7 @@ check_seconds = Exercise(
             o / s / p, _seconds(0, n, b, p, s, w)
         ),
     },
-    next_step="Next: words on several devices.",
+    next_step="Next: the quiz.",
 )
 
 
@@ -222,6 +222,6 @@ check_join = Exercise(
             (s * (t - t.max(0).values).exp())[..., None] * r
         ).sum(0),
     },
-    next_step="Next: the quiz.",
+    next_step="So words can live apart.",
     tolerance=1e-8,
 )
