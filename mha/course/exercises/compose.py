@@ -119,7 +119,7 @@ check_matrices = Exercise(
         ),
         "the gates are left out": lambda a, b, g, w: w + _norm(a).mT @ b,
     },
-    next_step="Next: mixing without matrices.",
+    next_step="Next: what all of it weighs.",
 )
 
 
@@ -173,7 +173,7 @@ check_key_side = Exercise(
     },
     room=lambda x, w1, w2: max(x.numel(), w1.numel(), w1.shape[1] * x[0].numel()),
     too_large="There is a matrix for every key or every pair: collect the heads first, then spread.",
-    next_step="Next: what all of it weighs.",
+    next_step="So the thin way is enough.",
 )
 
 
