@@ -31,7 +31,7 @@ check_chain = Exercise(
             n * (n + 1) // 2 * layers if back else layers
         ),
     },
-    next_step="Next: what a step leaves behind.",
+    next_step="Next: a memory that knows how old it is.",
 )
 
 
@@ -74,7 +74,7 @@ check_memory = Exercise(
         "softmax of −w: the largest number gets the least": lambda s, w: _memory(s, -w),
         "softmax over the states instead of w": lambda s, w: (s.softmax(0) * s).sum(0),
     },
-    next_step="Next: a memory that knows how old it is.",
+    next_step="So a memory is a mixture.",
 )
 
 
