@@ -271,6 +271,16 @@ def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
     assert len(re.findall(r"^- ", first, re.MULTILINE)) >= 3, "After this chapter you can …: three points"
 
 
+@every_chapter
+def test_a_chapter_is_one_sitting(path):
+    """What is true and does not fit goes to a side room."""
+    found, (to_read, exercises) = reading_time.measure(path), reading_time.minutes(path)
+    assert found["words"] <= 2700
+    assert found["cells"] <= 50
+    assert to_read < 47.5  # written as 45: nobody reads by the minute
+    assert exercises <= 35
+
+
 @every_room
 def test_a_side_room_says_whose_it_is_how_long_it_takes_and_has_its_own_sources(path):
     first, door = cells(path)[0].source, chapter_of(path)
