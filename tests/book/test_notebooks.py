@@ -271,6 +271,10 @@ def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
     assert len(re.findall(r"^- ", first, re.MULTILINE)) >= 3, "After this chapter you can …: three points"
 
 
+def test_the_main_path_is_no_longer_than_a_reader_can_walk():
+    assert sum(reading_time.measure(path)["words"] for path in CHAPTERS) <= 46_000
+
+
 @every_chapter
 def test_a_chapter_is_one_sitting(path):
     """What is true and does not fit goes to a side room."""
