@@ -527,3 +527,14 @@ def test_a_quick_build_leaves_python_as_it_was():
 def test_no_folder_of_other_programs_is_searched_for_pages():
     assert {".*", "node_modules"} <= set(CONFIG["exclude_patterns"])
     assert CONFIG["sphinx"]["config"]["extensions"][0] == "course_quick"
+
+
+def test_every_name_that_readers_search_for_stands_on_the_page_that_explains_it():
+    section = read(BOOK / "notation.md").partition("## Names you may search for")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| \[[^]]*\]\(\.\./notebooks/([^)]+)\) \|$", section, re.MULTILINE)
+    assert len(rows) >= 17
+    for names, page in rows:
+        cells = json.loads((ROOT / "notebooks" / page).read_text("utf8"))["cells"]
+        told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown").lower()
+        for name in names.split(", "):
+            assert name.lower() in " ".join(told.split()), f"{name} is not on {page}"
