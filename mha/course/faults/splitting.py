@@ -170,7 +170,7 @@ SPLITTING = (
         every_head_sees_every_channel,
         lambda f: f(X, torch.ones(4, 4), 2).shape == (1, 2, 6, 2),
         ("MarcoMeter/episodic-transformer-memory-ppo#22",),
-        "split_and_merge#experiment-which-channels-does-a-head-read",
+        "one_wide_layer#which-channels-does-a-head-read",
     ),
     Exhibit(
         "Four copies of one matrix",
