@@ -538,3 +538,25 @@ def test_every_name_that_readers_search_for_stands_on_the_page_that_explains_it(
         told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown").lower()
         for name in names.split(", "):
             assert name.lower() in " ".join(told.split()), f"{name} is not on {page}"
+
+
+def test_the_solution_of_the_last_page_passes_its_check_and_a_wrong_layer_does_not(capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```", read(BOOK / "from_memory.md"), re.MULTILINE | re.DOTALL)
+    stub, check, solution = blocks
+    assert sum(bool(line.strip()) for line in solution.splitlines()) == 15
+    names = {"torch": torch, "nn": nn}
+    exec(solution, names)
+    exec(check, names)
+    assert "You have written multi-head attention" in capsys.readouterr().out
+    for right, wrong, said in (
+        ("q.shape[-1] ** 0.5", "x.shape[-1] ** 0.5", "no mask: other numbers"),
+        ("masked_fill(~mask", "masked_fill(mask", "causal: other numbers"),
+        (".softmax(-1)", ".softmax(-2)", "no mask: other numbers"),
+    ):
+        assert right in solution
+        exec(solution.replace(right, wrong), names)
+        with pytest.raises(AssertionError, match=said):
+            exec(check, names)
+    exec(stub, names)
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        exec(check, names)
