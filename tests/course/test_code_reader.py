@@ -5,6 +5,7 @@ import math
 import torch
 
 from mha.course import code_reader
+from mha.data import python_source
 
 
 def test_the_examination_is_the_same_every_time_and_holds_no_lesson():
@@ -33,3 +34,9 @@ def test_fitting_lowers_what_the_model_pays_and_repeats_itself_with_the_same_see
         return code_reader.nats(model, torch.arange(20)[None] % 5).mean().item()
 
     assert paid() == paid() < 0.5 * math.log(5)
+
+
+def test_lessons_and_examination_are_large_enough():
+    assert len(code_reader.lessons().words) > 80_000
+    unseen = python_source.functions(python_source.UNSEEN)
+    assert len(python_source.numbered(unseen, like=code_reader.lessons()).words) > 15_000
