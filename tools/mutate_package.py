@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -44,7 +45,8 @@ TESTS = [
     "tests/test_calls.py", "tests/interop",
 ]  # fmt: skip
 ALONE = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-m", "not slow"]
-SECONDS = 300  # for one mutant: some never end, which is seen, too
+SECONDS = 300  # of processor time for one mutant: some never end, which is seen, too
+LONGEST = 3600  # of the clock, for one that waits and computes nothing
 
 
 def mutants(path):
@@ -95,6 +97,8 @@ def answer(path, text, asked):
     if child == 0:
         os.setsid()
         os.close(reader)
+        used = sum(os.times()[:2])
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, int(used) + SECONDS + 5))
         try:
             os.write(writer, tested(path, text, asked).encode()[:4000])
         finally:
@@ -102,9 +106,11 @@ def answer(path, text, asked):
     os.close(writer)
     found = b""
     with contextlib.suppress(ChildProcessError):
-        while time.monotonic() - started < SECONDS:
-            if os.waitpid(child, os.WNOHANG)[0]:
-                found = os.read(reader, 4000)
+        while time.monotonic() - started < LONGEST:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+                found = b"no end" if out_of_time else os.read(reader, 4000)
                 break
             time.sleep(0.05)
         else:
