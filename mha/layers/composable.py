@@ -79,15 +79,18 @@ def check_serves(cache: object) -> None:
 
 
 @checked
-def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int]) -> dict[str, Part]:
-    """Count one place: making the weights of ``rows`` queries and keys, then mixing as many scores as there are."""
-    queries, keys, scores = rows
-    size = place.base.element_size()
-    making = Part(2 * queries * rank * heads**2, size * queries * (3 * rank * heads + 2 * heads**2))
-    for side, count in ((place.of_query, queries), (place.of_key, keys)):
+def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int, int]) -> dict[str, Part]:
+    """Count one place: making the weights of queries and of fresh keys, then mixing the scores with all keys' pieces.
+
+    ``rows`` are how many queries, fresh keys, keys and scores there are, over the whole batch.
+    """
+    queries, fresh, keys, scores = rows
+    size, piece = place.base.element_size(), (2 * rank + 1) * heads  # what a word says: collect, spread, gate
+    making = Part(2 * queries * rank * heads**2, size * (queries * (piece + heads**2) + heads**2 + 2 * fresh * piece))
+    for side, count in ((place.of_query, queries), (place.of_key, fresh)):
         making = sum((count_linear(one, count) for one in (side.widen, side.narrow, side.gate)), making)
-    pieces = (queries * heads + scores // (queries * heads) * (2 * rank + 1)) * heads
-    return {"make": making, "mix": Part(2 * scores * (heads + 2 * rank), size * (2 * scores + pieces))}
+    mixed = 2 * scores + queries * heads**2 + keys * piece
+    return {"make": making, "mix": Part(2 * scores * (heads + 2 * rank), size * mixed)}
 
 
 @checked
@@ -95,7 +98,7 @@ def add_compositions(plain: Cost, layer: "ComposableAttention", b: int, i: int, 
     """Add both places to the cost of plain heads."""
     size, scores, parts = layer.W_q.weight.element_size(), b * layer.heads * i * j, dict(plain.parts)
     for name, place in (("before", layer.before), ("after", layer.after)):
-        counted = count_composition(place, layer.heads, layer.rank, (b * i, b * fresh, scores))
+        counted = count_composition(place, layer.heads, layer.rank, (b * i, b * fresh, b * j, scores))
         parts |= {f"{step} {name}": part for step, part in counted.items()}
     more = sum(p.numel() for place in (layer.before, layer.after) for p in place.parameters())
     kept = size * b * j * 2 * layer.heads * (2 * layer.rank + 1)

@@ -1,5 +1,6 @@
 """Counts on paper against torch's counter and real tensors."""
 
+import math
 import weakref
 
 import pytest
@@ -175,6 +176,97 @@ def test_the_feed_forward_part_counts_itself():
     both = layer.attention.cost(2, 5) + layer.feed_forward.cost(2, 5)
     assert both.flops == counted(lambda: layer(x)) + layer.attention.cost(2, 5).parts["scores"].flops * 2
     assert both.parameters == sum(p.numel() for n, p in layer.named_parameters() if "around" not in n)
+
+
+# ---- what a variant adds, tensor by tensor: each step reads its inputs once and writes its result once
+
+B, H, N, J, D = 2, 3, 5, 7, 2  # batch, heads, queries, keys, channels of a head
+NEW = 4  # of the keys; the others are in the cache
+
+
+def nbytes(*shapes):
+    """The bytes of float64 tensors with these shapes."""
+    return sum(8 * math.prod(shape) for shape in shapes)
+
+
+SCORES, OWN, PAST = (B, H, N, J), (B, H, N, D), (B, H, J, D)
+
+
+def linear(rows, old, new):
+    """What a projection with a bias reads and writes."""
+    return nbytes((B, rows, old), (B, rows, new), (new, old), (new,))
+
+
+def test_talking_heads_move_their_scores_twice_and_their_matrices_once():
+    parts = mha.TalkingAttention(H * D, H).cost(B, N, J).parts
+    for name in ("mix scores", "mix weights"):
+        assert parts[name] == Part(2 * H * math.prod(SCORES), nbytes(SCORES, SCORES, (H, H)))
+
+
+def test_shared_channels_are_mixed_for_each_head_once():
+    shared = 5
+    parts = mha.CollaborativeAttention(H * D, H, shared).cost(B, N, J).parts
+    mixed = (B, H, N, shared)
+    assert parts["mixing"] == Part(0, nbytes((B, N, shared), mixed, (H, shared)))
+    assert parts["scores"].moved == nbytes(mixed, (B, J, shared + H), SCORES, SCORES)  # keys bring their bias along
+    assert parts["scores"].flops == 2 * shared * math.prod(SCORES)
+
+
+def test_an_average_is_summed_divided_and_added():
+    layer, plain = mha.MergedAttention(H * D, H), mha.MultiHeadAttention(H * D, H)
+    cost, without = layer.cost(B, N, J), plain.cost(B, N, J)
+    summed, divided, added = [OWN] * 2, [OWN] * 2, [OWN] * 3
+    assert cost.parts["average"].moved == linear(N, H * D, H * D) + nbytes(*summed, *divided, *added)
+    assert cost.cache - without.cache == nbytes((B, 1, H * D))  # the sum so far
+    assert cost.peak - without.peak == nbytes(OWN, OWN, OWN)
+
+
+def test_the_tables_of_feedback_are_added_to_keys_and_scores():
+    layer, steps = mha.FeedbackAttention(H * D, H, steps=9), 9
+    cost, plain = layer.cost(B, N, J), mha.Heads.cost(layer, B, N, J, stored=True)
+    added, product, changed = [PAST, (H, J, D), PAST], [PAST, (B, H, 1, J)], [SCORES, SCORES]
+    assert cost.parts["tables"] == Part(2 * math.prod(PAST), nbytes(*added, PAST, *product, *changed))
+    assert cost.peak - plain.peak == nbytes(PAST, (B, H, 1, J), SCORES)
+    assert cost.weights - plain.weights == nbytes((H, D), (H, steps, D), (H, steps))
+
+
+@pytest.mark.parametrize("fresh", [J, NEW])
+def test_composed_heads_make_a_matrix_for_each_query_and_pieces_for_each_key(fresh):
+    rank, width = 2, H * D
+    layer = mha.ComposableAttention(width, H, rank=rank)
+    cost = layer.cost(B, N, J, fresh=fresh)
+    inner = 2 * rank * H
+    words = {N: (N, H, rank), fresh: (fresh, H, rank)}
+    sides = 0
+    for rows in (N, fresh):
+        sides += sum(
+            nbytes((B, rows, old), (B, rows, new)) for old, new in ((width, inner), (inner, inner), (width, H))
+        )
+        sides += nbytes((inner, width), (inner, inner), (H, width))
+    matrix = nbytes((B, *words[N]), (B, *words[N]), (B, N, H), (H, H), (B, N, H, H))
+    pieces = 2 * nbytes((B, *words[fresh]), (B, *words[fresh]), (B, fresh, H))
+    mixing = nbytes(SCORES, SCORES, (B, N, H, H), (B, 2 * rank + 1, H, J))
+    for place in ("before", "after"):
+        assert cost.parts[f"make {place}"].moved == sides + matrix + pieces
+        assert cost.parts[f"mix {place}"] == Part(2 * math.prod(SCORES) * (H + 2 * rank), mixing)
+    plain = mha.MultiHeadAttention(width, H).cost(B, N, J, fresh=fresh, stored=True)
+    assert cost.peak - plain.peak == nbytes(SCORES, SCORES)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_overlapping_heads_are_widened_once(stored):
+    overlap, own = 1, D
+    wide, narrow = own + 2 * overlap, H * own
+    parts = mha.OverlappingAttention(H * own, H, overlap).cost(B, N, J, stored=stored).parts
+    q, k = (B, H, N, wide), (B, H, J, wide)
+    assert parts["widen"] == Part(0, nbytes((B, N, narrow), (B, J, narrow), (B, J, narrow), q, k, k))
+    twice = [SCORES, SCORES] if stored else []
+    assert parts["scores"] == parts["read"] == Part(2 * wide * math.prod(SCORES), nbytes(q, k, *twice))
+
+
+def test_the_search_for_thresholds_holds_three_tensors_more():
+    layer, plain = mha.SparseAttention(H * D, H), mha.MultiHeadAttention(H * D, H)
+    assert layer.cost(B, N, J).peak - plain.cost(B, N, J, stored=True).peak == nbytes(SCORES, SCORES, SCORES)
 
 
 # ---- what the chapter says

@@ -131,6 +131,7 @@ def test_weights_and_operations_grow_as_the_formulas_say():
 )
 def test_the_eight_schedules(how, right):
     assert overlap_schedule(5, **how) == right
+    assert overlap_schedule(1, **how) == right[-1 if how.get("falling") else 0 :][:1]
 
 
 def test_a_model_overlaps_as_its_schedule_says():
@@ -159,6 +160,12 @@ def test_made_from_a_plain_layer_neighbors_are_read_but_not_yet_used():
 def test_an_overlap_wider_than_a_neighbor_is_refused(reader, overlap):
     with pytest.raises(ValueError, match=rf"overlap = {overlap}: a neighbor has 4 channels, so take 0 to 4"):
         mha.OverlappingAttention(12, 3, overlap)
+
+
+@pytest.mark.parametrize("overlap", [-1, 1.0, "1"])
+def test_widening_by_what_is_no_number_of_channels_is_refused(reader, overlap):
+    with pytest.raises((TypeError, ValueError), match=f"overlap = {overlap!r}"):
+        widen(torch.randn(1, 3, 2, 4), overlap)
 
 
 def test_a_schedule_of_the_wrong_length_is_refused(reader):

@@ -308,13 +308,13 @@ def test_the_router_has_a_row_for_each_head_and_two_more():
     assert layer.state_dict().keys() == mha.MultiHeadAttention(24, 8).state_dict().keys()
 
 
-@pytest.mark.parametrize(("shared", "chosen"), [(2, 2), (0, 6), (6, 1), (3, 5)])
+@pytest.mark.parametrize(("shared", "chosen"), [(2, 2), (0, 6), (6, 1), (3, 5), (1, 7)])
 def test_the_peak_is_that_of_the_tensors_alive(shared, chosen):
     layer, x = mha.RoutedAttention(96, 8, shared, chosen).eval(), torch.randn(1, 400, 96)
     layer.skip_from = 0
     with torch.no_grad(), Peak(x, *layer.parameters()) as found:
         layer(x)
-    assert layer.cost(1, 400).peak == pytest.approx(found.most, rel=0.15)
+    assert layer.cost(1, 400).peak == pytest.approx(found.most, rel=0.1)
 
 
 # ---- the balance of the heads
