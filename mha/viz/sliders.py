@@ -1,4 +1,4 @@
-"""Small pictures that change with sliders: every state is computed in the notebook, the page only shows another one.
+"""Small pictures that change with sliders and buttons: every state is computed in the notebook, the page only shows it.
 
 Taught in: why_scale, masking, split_and_merge, counting_cost.
 """
@@ -81,8 +81,10 @@ def roof(ridge, points: Mapping) -> str:
 
 
 SCRIPT = (
-    "(()=>{const f=document.getElementById(%s),i=[...f.querySelectorAll('input')],s=[...f.querySelectorAll('svg')],"
-    "show=()=>{let at=0;i.forEach(x=>{const name=JSON.parse(x.dataset.names)[x.value];at=at*(+x.max+1)+ +x.value;"
+    "(()=>{const f=document.getElementById(%s),i=[...f.querySelectorAll('fieldset,input[type=range]')],"
+    "s=[...f.querySelectorAll('svg')],show=()=>{let at=0;i.forEach(x=>{"
+    "if(x.elements){at=2*at+ +x.elements[1].checked;return}"
+    "const name=JSON.parse(x.dataset.names)[x.value];at=at*(+x.max+1)+ +x.value;"
     "x.nextElementSibling.textContent=name;x.setAttribute('aria-valuetext',name)});"
     "s.forEach((x,n)=>x.toggleAttribute('hidden',n!=at))};i.forEach(x=>x.addEventListener('input',show));show()})()"
 )
@@ -95,10 +97,18 @@ STYLE = (
     ".mha-frames svg[hidden]{display:none}@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
     ".mha-frames input{grid-row:2;grid-column:1/3}}"
 )
+OF_TWO = (
+    ".mha-frames fieldset{display:flex;flex-wrap:wrap;align-items:center;gap:.3em .6em;border:0;margin:0;"
+    "padding:.2em 0}.mha-frames legend{float:left;width:11em;margin:0 .4em 0 0;padding:0;font-size:inherit;"
+    "text-align:left}"
+    ".mha-frames fieldset label{display:inline-flex;gap:.5em;padding:.1em .8em;border:1px solid;border-radius:.4em;"
+    "cursor:pointer}.mha-frames label:has(:checked){border-color:#0b6e99;box-shadow:inset 0 0 0 1px #0b6e99}"
+    "@media(max-width:40em){.mha-frames legend{width:100%}}"
+)
 
 
 class Frames:
-    """Pictures to choose from with sliders. Without a script the first one is shown.
+    """Pictures to choose from: a slider for each question, or two buttons. Without a script the first one is shown.
 
     Raises: ValueError for fewer than two pictures, too short a description, or a choice without a picture.
     Taught in: why_scale, masking, split_and_merge, counting_cost.
@@ -106,9 +116,10 @@ class Frames:
 
     @checked
     def __init__(self, pictures: Mapping[Any, str], question: str | Sequence[str], alt: str) -> None:
-        """Keep pictures by name; ``question`` stands before the slider, ``alt`` says in words what changes.
+        """Keep pictures by name; ``question`` stands before its answers, ``alt`` says in words what changes.
 
-        With several questions there is one slider for each, and a name is a tuple: the last answer changes first.
+        With several questions a name is a tuple, and the last answer changes first. A question with two answers gets
+        buttons, any other a slider.
         """
         if len(pictures) < 2 or len(alt) < 40:
             raise ValueError(
@@ -128,11 +139,15 @@ class Frames:
     def _repr_html_(self) -> str:
         content = json.dumps([self.questions, self.answers, self.pictures])
         name = "frames-" + hashlib.sha256(content.encode()).hexdigest()[:8]
-        sliders = "".join(map(_slider, self.questions, self.answers))
+        asked = [
+            _buttons(question, names, f"{name}-{number}") if len(names) == 2 else _slider(question, names)
+            for number, (question, names) in enumerate(zip(self.questions, self.answers, strict=True))
+        ]
+        style = STYLE + OF_TWO if any(len(names) == 2 for names in self.answers) else STYLE
         first, *others = self.pictures
         drawn = first + "".join(picture.replace("<svg ", "<svg hidden ", 1) for picture in others)
         return (
-            f'<figure class="mha-frames" id="{name}"><style>{STYLE}</style>{sliders}'
+            f'<figure class="mha-frames" id="{name}"><style>{style}</style>{"".join(asked)}'
             f'<div role="img" aria-label="{html.escape(self.alt)}">{drawn}</div>'
             f"<script>{SCRIPT % json.dumps(name)}</script></figure>"
         )
@@ -146,3 +161,11 @@ def _slider(question: str, names: list[str]) -> str:
     first, known = html.escape(names[0]), html.escape(json.dumps(names, ensure_ascii=False))
     scale = f'min="0" max="{len(names) - 1}" value="0" aria-valuetext="{first}" data-names="{known}"'
     return f'<label><span>{html.escape(question)}</span> <input type="range" {scale}><output>{first}</output></label>'
+
+
+def _buttons(question: str, names: list[str], group: str) -> str:
+    buttons = "".join(
+        f'<label><input type="radio" name="{group}"{" checked" * (number == 0)}>{html.escape(name)}</label>'
+        for number, name in enumerate(names)
+    )
+    return f"<fieldset><legend>{html.escape(question)}</legend>{buttons}</fieldset>"

@@ -1,4 +1,4 @@
-"""Pictures with sliders: complete without a script, safe, described, and what they draw is what they were given."""
+"""Pictures with sliders and buttons: complete without a script, safe, described, and drawn as they were given."""
 
 import html
 import json
@@ -16,23 +16,43 @@ ALT = "Two bars, first a quarter and three quarters, then one and zero."
 def test_only_the_first_picture_is_shown_without_a_script():
     page = sliders.Frames(TWO, "Which?", ALT)._repr_html_()
     assert re.findall(r"<svg (hidden )?viewBox", page) == ["", "hidden "]
-    assert "<output>one &lt;b&gt;</output>" in page
+    assert re.findall(r'<label><input type="radio" name="[^"]+"( checked)?>(.+?)</label>', page) == [
+        (" checked", "one &lt;b&gt;"),
+        ("", "two"),
+    ]
     assert "<b>" not in page
     assert f'aria-label="{ALT}"' in page
-    assert '<input type="range" min="0" max="1" value="0"' in page
     assert "http" not in page
 
 
-COLORS, SIZES = ("red", "blue", "green"), ("small", "large")
+COLORS, SIZES = ("red", "blue", "green <3>"), ("small", "large")
 SIX = {(color, size): sliders.bars({f"{size} {color}": [0.5]}) for color in COLORS for size in SIZES}
 
 
-def test_every_question_has_a_slider_and_its_answers():
-    shown = sliders.Frames(SIX, ("Color?", "Size?"), ALT)
-    found = re.findall(r'<span>(.+?)</span> <input [^>]*max="(\d)"[^>]*data-names="(.+?)"', shown._repr_html_())
-    assert [(question, int(last)) for question, last, _ in found] == [("Color?", 2), ("Size?", 1)]
-    assert [tuple(json.loads(html.unescape(names))) for *_, names in found] == [COLORS, SIZES]
-    assert repr(shown) == f"Color? red, blue, green. Size? small, large. {ALT}"
+def test_two_answers_are_buttons_and_more_are_a_slider():
+    page = (shown := sliders.Frames(SIX, ("Color?", "Size?"), ALT))._repr_html_()
+    ((question, scale, names),) = re.findall(r'<span>(.+?)</span> <input type="range" (.+?) aria.+?names="(.+?)"', page)
+    assert (question, scale) == ("Color?", 'min="0" max="2" value="0"')
+    assert tuple(json.loads(html.unescape(names))) == COLORS
+    assert "<output>red</output>" in page
+    ((question, buttons),) = re.findall(r"<fieldset><legend>(.+?)</legend>(.+?)</fieldset>", page)
+    assert question == "Size?"
+    assert tuple(re.findall(r">([^<]+)</label>", buttons)) == SIZES
+    assert repr(shown) == f"Color? red, blue, green <3>. Size? small, large. {ALT}"
+
+
+def test_each_question_has_a_group_of_buttons_of_its_own():
+    four = {(one, other): TWO["two"] for one in "ab" for other in "xy"}
+    found = re.findall(r'<input type="radio" name="(.+?)"', sliders.Frames(four, ("One?", "Other?"), ALT)._repr_html_())
+    assert found[0] == found[1] != found[2] == found[3]
+    again = sliders.Frames(four, ("One?", "Third?"), ALT)._repr_html_()
+    assert not set(found) & set(re.findall(r'<input type="radio" name="(.+?)"', again))
+
+
+def test_only_a_page_with_buttons_carries_their_style():
+    three = {str(n): TWO["two"] for n in range(3)}
+    assert "fieldset{" not in sliders.Frames(three, "Which?", ALT)._repr_html_()
+    assert "fieldset{" in sliders.Frames(TWO, "Which?", ALT)._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +62,7 @@ def test_every_question_has_a_slider_and_its_answers():
         (list(SIX)[::-2] + list(SIX)[::2], ("Color?", "Size?")),  # in another order
         (list(SIX), ("Color?", "Size?", "And?")),
         (list(SIX), "Which?"),
-        ([*list(SIX)[:-1], ("green",)], ("Color?", "Size?")),
+        ([*list(SIX)[:-1], ("green <3>",)], ("Color?", "Size?")),
     ],
 )
 def test_a_choice_without_a_picture_is_refused(names, questions):
