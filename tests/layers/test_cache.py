@@ -314,3 +314,13 @@ def test_every_layer_makes_a_cache_or_says_why_not():
         else:
             with pytest.raises(ValueError, match="keeps no keys and values"):
                 entry.build().new_cache(3)
+
+
+def test_a_cache_lives_where_its_keys_live():
+    layer = mha.MultiHeadAttention(6, 3).to("meta")
+    cache = layer.new_cache(4)
+    with torch.no_grad():
+        layer(torch.empty(2, 3, 6, device="meta"), cache=cache, is_causal=True)
+    assert cache.length == 3
+    assert cache._k.is_meta
+    assert cache._v.is_meta

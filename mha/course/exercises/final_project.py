@@ -3,6 +3,7 @@
 Taught in: the page "Final project".
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -19,25 +20,26 @@ def _weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _differential(q1, k1, q2, k2, v, lam, mask):
-    return (_weights(q1, k1, mask) - lam[:, None, None] * _weights(q2, k2, mask)) @ v
+    return (_weights(q1, k1, mask) - lam * _weights(q2, k2, mask)) @ v
 
 
 def _tensors() -> list[tuple]:
     random = torch.Generator().manual_seed(21)
     cases = []
     for (b, h, n, d), masked in (((1, 2, 3, 4), False), ((2, 3, 5, 7), True), ((2, 4, 6, 2), True)):
-        five = [torch.randn(b, h, n, d, generator=random, dtype=torch.float64) for _ in range(5)]
-        lam = torch.rand(h, generator=random, dtype=torch.float64)
-        cases.append((*five, lam, causal_mask(n) if masked else None))
+        q1, k1, q2, k2 = (torch.randn(b, h, n, d, generator=random, dtype=torch.float64) for _ in range(4))
+        v = torch.randn(b, h, n, 2 * d, generator=random, dtype=torch.float64)
+        lam = torch.rand((), generator=random, dtype=torch.float64)
+        cases.append((q1, k1, q2, k2, v, lam, causal_mask(n) if masked else None))
     return cases
 
 
 def _any_tensors(draw: Draw) -> tuple:
     b, heads, n, d = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5)
-    five = [draw.normal(b, heads, n, d, scales=(1.0, 4.0)) for _ in range(5)]
+    four = [draw.normal(b, heads, n, d, scales=(1.0, 4.0)) for _ in range(4)]
     own = torch.eye(n, dtype=torch.bool)
     mask = draw.one_of([None, causal_mask(n), draw.yes_or_no(n, n, share=0.5) | own])
-    return *five, draw.normal(heads), mask
+    return *four, draw.normal(b, heads, n, 2 * d, scales=(1.0, 4.0)), draw.normal(1)[0], mask
 
 
 check_function = Exercise(
@@ -48,24 +50,25 @@ check_function = Exercise(
     gradients=True,
     mistakes={
         "the scores are subtracted, not the weights": lambda q1, k1, q2, k2, v, lam, mask: attend(
-            q1, k1, v, mask, edit_scores=lambda s: s - lam[:, None, None] * (q2 @ k2.mT) / q1.shape[-1] ** 0.5
+            q1, k1, v, mask, edit_scores=lambda s: s - lam * (q2 @ k2.mT) / q1.shape[-1] ** 0.5
         ),
         "the second map is added": lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, -lam, mask),
         "the second map has no mask": lambda q1, k1, q2, k2, v, lam, mask: (
-            (_weights(q1, k1, mask) - lam[:, None, None] * _weights(q2, k2, None)) @ v
+            (_weights(q1, k1, mask) - lam * _weights(q2, k2, None)) @ v
         ),
         "neither map has a mask": lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, lam, None),
-        "λ is left out": lambda q1, k1, q2, k2, v, lam, mask: _differential(
-            q1, k1, q2, k2, v, torch.ones_like(lam), mask
-        ),
+        "λ is left out": lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, 1.0, mask),
         "both maps use the same queries and keys": lambda q1, k1, q2, k2, v, lam, mask: _differential(
             q1, k1, q1, k1, v, lam, mask
         ),
         "negative weights are cut off": lambda q1, k1, q2, k2, v, lam, mask: (
-            (_weights(q1, k1, mask) - lam[:, None, None] * _weights(q2, k2, mask)).relu() @ v
+            (_weights(q1, k1, mask) - lam * _weights(q2, k2, mask)).relu() @ v
         ),
         "the maps have changed places": lambda q1, k1, q2, k2, v, lam, mask: _differential(
             q2, k2, q1, k1, v, lam, mask
+        ),
+        "the rows are divided by their sum, 1 − λ": lambda q1, k1, q2, k2, v, lam, mask: (
+            _differential(q1, k1, q2, k2, v, lam, mask) / (1 - lam)
         ),
     },
     next_step="Next: the layer.",
@@ -75,24 +78,33 @@ check_function = Exercise(
 class Differential(nn.Module):
     """The solution of the project: attend with the difference of two maps.
 
-    Source: Ye et al. 2025, Differential Transformer, with one number λ for each head, without its norm and 1 − λ_init,
-        and with as many heads as a plain layer.
+    Source: Ye et al. 2025, Differential Transformer. Each map is d_model / (2 · heads) wide, and values are twice as
+        wide: the four matrices hold 4 · d_model² weights.
+    Differs from the released code: all heads of the first map stand before all heads of the second.
     """
 
-    def __init__(self, d_model: int, heads: int) -> None:
-        """Make projections for two maps of queries and keys, one of values, one of the output, and λ."""
+    def __init__(self, d_model: int, heads: int, number: int) -> None:
+        """Make the layer that is number 1, 2, … of its model: it says how large λ is at the start."""
         super().__init__()
-        self.heads = heads
-        self.W_q, self.W_k = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, 2 * d_model)
-        self.W_v, self.W_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
-        self.lam = nn.Parameter(torch.full((heads,), 0.5))
+        d, self.heads = d_model // (2 * heads), heads
+        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
+            nn.Parameter(0.1 * torch.randn(d)) for _ in range(4)
+        )
+        self.norm = nn.RMSNorm(2 * d, eps=1e-5)
+        self.start = 0.8 - 0.6 * math.exp(-0.3 * (number - 1))
+
+    def lam(self) -> Tensor:
+        """Make λ from its four vectors."""
+        first, second = self.lambda_q1 @ self.lambda_k1, self.lambda_q2 @ self.lambda_k2
+        return first.exp() - second.exp() + self.start
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project, attend twice, subtract, read, merge."""
+        """Project, attend twice, subtract, read, bring each head to length, merge."""
         q1, q2 = (split_heads(q, self.heads) for q in self.W_q(x).chunk(2, -1))
         k1, k2 = (split_heads(k, self.heads) for k in self.W_k(x).chunk(2, -1))
-        v = split_heads(self.W_v(x), self.heads)
-        return self.W_o(merge_heads(_differential(q1, k1, q2, k2, v, self.lam, mask)))
+        read = _differential(q1, k1, q2, k2, split_heads(self.W_v(x), self.heads), self.lam(), mask)
+        return self.W_o(merge_heads(self.norm(read) * (1 - self.start)))
 
 
 class _Wrong(Differential):
@@ -100,22 +112,34 @@ class _Wrong(Differential):
 
     fault = ""
 
+    def __init__(self, d_model, heads, number):
+        super().__init__(d_model, heads, number + (self.fault == "count"))
+
+    def lam(self):
+        """Make λ, but for the fault."""
+        right = super().lam()
+        return {"start": right - self.start, "signs": 2 * self.start - right}.get(self.fault, right)
+
     def forward(self, x, mask=None):
         """Do what the solution does, but for the fault."""
-        (q1, q2), (k1, k2), v = (
-            self._cut(self.W_q(x)),
-            self._cut(self.W_k(x)),
-            split_heads(self.W_v(x), self.heads),
-        )
-        shrink = self.heads**-0.5 if self.fault == "scale" else 1.0
-        read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, self.lam, None if self.fault == "mask" else mask)
-        joined = read.reshape(x.shape) if self.fault == "join" else merge_heads(read)
+        (q1, q2), (k1, k2) = self._cut(self.W_q(x)), self._cut(self.W_k(x))
+        v, d = split_heads(self.W_v(x), self.heads), q1.shape[-1]
+        shrink = {"scale": (2 * self.heads) ** -0.5, "wide": 2**-0.5}.get(self.fault, 1.0)
+        lam, mask = self.lam(), None if self.fault == "mask" else mask
+        read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, lam, mask)
+        if self.fault == "all":  # one norm for all heads of a word together
+            joined = merge_heads(read)
+            normed = joined * (joined.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+            read = split_heads(normed, self.heads) * self.norm.weight
+        elif self.fault != "norm":
+            read = self.norm(read)
+        read = read if self.fault == "shrink" else read * (1 - self.start)
+        joined = read.reshape(*x.shape[:2], 2 * d * self.heads) if self.fault == "join" else merge_heads(read)
         return joined if self.fault == "output" else self.W_o(joined)
 
     def _cut(self, x):
-        pairs = x.unflatten(-1, (self.heads, 2, -1)).transpose(1, 2)
         if self.fault == "pairs":  # head by head: map 1, map 2
-            return pairs[..., 0, :], pairs[..., 1, :]
+            return x.unflatten(-1, (self.heads, 2, -1)).permute(3, 0, 2, 1, 4)
         if self.fault == "view":
             halves = x.chunk(2, -1)
             return tuple(half.contiguous().view(len(x), self.heads, x.shape[1], -1) for half in halves)
@@ -127,15 +151,23 @@ def _with(fault: str) -> type:
 
 
 def _run(
-    kind: Callable, d_model: int, heads: int, n: int, masked: bool, seed: int, *, right: type = Differential
+    kind: Callable,
+    d_model: int,
+    heads: int,
+    number: int,
+    n: int,
+    masked: bool,
+    seed: int,
+    *,
+    right: type = Differential,
 ) -> list[Tensor]:
     """Build a layer of some kind, give it known weights, and call it: outputs, and the gradient of every weight.
 
     The first output is that in evaluation, the second that in training.
     """
     random = torch.Generator().manual_seed(seed)
-    layer = kind(d_model, heads).double()
-    state = right(d_model, heads).state_dict()
+    layer = kind(d_model, heads, number).double()
+    state = right(d_model, heads, number).state_dict()
     layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in state.items()})
     x = torch.randn(2, n, d_model, generator=random).double()
     mask = causal_mask(n) if masked else None
@@ -151,7 +183,8 @@ def _run(
 
 def _any_layer(draw: Draw) -> tuple:
     heads = draw.whole(1, 4)
-    return heads * draw.whole(1, 4), heads, draw.whole(1, 5), draw.chance(), draw.integer(0, 10**6)
+    width = 2 * heads * draw.whole(1, 4)
+    return width, heads, draw.whole(1, 9), draw.whole(1, 5), draw.chance(), draw.integer(0, 10**6)
 
 
 class LayerExercise(Exercise):
@@ -165,12 +198,19 @@ class LayerExercise(Exercise):
 check_layer = LayerExercise(
     name="differential attention as a layer",
     solution=lambda *case: _run(Differential, *case),
-    cases=lambda: [(4, 2, 3, False, 0), (6, 3, 5, True, 1), (8, 2, 4, True, 2)],
+    cases=lambda: [(8, 2, 1, 3, False, 0), (12, 3, 2, 5, True, 1), (16, 2, 5, 4, True, 2)],
     legal=_any_layer,
     mistakes={
-        "scaled by √d_model instead of √d_head": lambda *case: _run(_with("scale"), *case),
+        "scaled by √d_model instead of √d": lambda *case: _run(_with("scale"), *case),
+        "scaled by the root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
         "the mask is not used": lambda *case: _run(_with("mask"), *case),
         "the heads are joined without transposing back": lambda *case: _run(_with("join"), *case),
+        "the heads are not normed": lambda *case: _run(_with("norm"), *case),
+        "one norm over all heads; each head has its own": lambda *case: _run(_with("all"), *case),
+        "the factor 1 − λ_init is missing": lambda *case: _run(_with("shrink"), *case),
+        "λ_init is not added to λ": lambda *case: _run(_with("start"), *case),
+        "the second pair of λ is added, the first subtracted": lambda *case: _run(_with("signs"), *case),
+        "the layers are counted from 0 in λ_init; they count from 1": lambda *case: _run(_with("count"), *case),
         "W_o is missing": lambda *case: _run(_with("output"), *case),
         "the two maps are taken head by head; all heads of map 1 come first": lambda *case: _run(_with("pairs"), *case),
         "heads are cut with `view` without `transpose`": lambda *case: _run(_with("view"), *case),
