@@ -126,7 +126,7 @@ def test_bytes_moved_are_those_of_the_tensors_that_pass(entry):
     assert stored.parts["read"].moved == v.nbytes + heads + 2 * scores
 
 
-@pytest.mark.parametrize("lengths", [(2, 7, 7), (1, 3, 11), (2, 1, 40), (1, 64, 64)])
+@pytest.mark.parametrize("lengths", [(2, 7, 7), (1, 3, 11), (2, 1, 40), (1, 64, 64), (2, 64, 64)])
 @pytest.mark.parametrize(
     "layer",
     [
@@ -145,8 +145,9 @@ def test_the_peak_is_that_of_the_tensors_alive(layer, lengths):
     inputs = [torch.randn(b, i, width)] if i == j else [torch.randn(b, i, width), torch.randn(b, j, width)]
     assert layer.cost(b, i, j).peak == peak(layer, *inputs)
     if i == 64:  # the scores are the largest tensors by far
+        near = 0.1 if isinstance(layer, mha.SelfAttention) else 0.03
         with mha.watch(layer):
-            assert layer.cost(b, i, j, stored=True).peak == pytest.approx(peak(layer, *inputs), rel=0.1)
+            assert layer.cost(b, i, j, stored=True).peak == pytest.approx(peak(layer, *inputs), rel=near)
 
 
 def test_values_wider_than_keys_are_stored():
