@@ -4,7 +4,7 @@ from mha.course.quiz.page import Question
 
 QUESTIONS = (
     Question(
-        "What is W_o for, if h · d_v is already d_model?",
+        "What is W_o for, if H · d_v is already d_model?",
         right=(
             "it carries each read to the channels where it belongs",
             "Without it, head 3 could write only into the channels where its read happens to stand.",
