@@ -217,19 +217,25 @@ SLIDING = [page for page in NOTEBOOKS if 'class="mha-frames"' in (SITE / page).r
 
 
 @pytest.mark.parametrize("page", SLIDING)
-def test_every_choice_of_the_sliders_shows_one_picture(open_page, page):
+def test_every_choice_of_the_sliders_and_buttons_shows_one_picture(open_page, page):
     tab, problems = open_page(page, "phone")
     figure = tab.locator("figure.mha-frames")
-    sliders, pictures = figure.locator("input").all(), figure.locator("svg")
-    choices = product(*(range(int(slider.get_attribute("max")) + 1) for slider in sliders))
-    for n, values in enumerate(choices):
-        for slider, value in zip(sliders, values, strict=True):
-            slider.evaluate(MOVED, value)
+    asked, pictures = figure.locator("fieldset, input[type=range]").all(), figure.locator("svg")
+    ends = [one.get_attribute("max") for one in asked]  # a group of two buttons has none
+    for n, values in enumerate(product(*(range(int(end or 1) + 1) for end in ends))):
+        for one, end, value in zip(asked, ends, values, strict=True):
+            if end:
+                one.evaluate(MOVED, value)
+            else:
+                one.locator("input").nth(value).check()
         assert pictures.evaluate_all(SHOWN) == [n]
     assert n == pictures.count() - 1
-    before = figure.locator("output").last.inner_text()
-    sliders[-1].press("ArrowLeft")
-    assert figure.locator("output").last.inner_text() == sliders[-1].get_attribute("aria-valuetext") != before
+    for one, end in zip(asked, ends, strict=True):  # without a mouse
+        before = pictures.evaluate_all(SHOWN)
+        (one if end else one.locator(":checked")).press("ArrowLeft")
+        assert pictures.evaluate_all(SHOWN) != before
+    said = [text for one in figure.locator("output").all() if (text := one.inner_text())]
+    assert said == [one.get_attribute("aria-valuetext") for one, end in zip(asked, ends, strict=True) if end]
     assert problems == []
 
 
