@@ -24,6 +24,7 @@ import signal
 import sys
 import time
 import warnings
+from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -52,13 +53,16 @@ LONGEST = 3600  # of the clock, for one that waits and computes nothing
 def mutants(path):
     """Every mutant of a file: a name for it, what was changed in which line, and what makes the changed tree."""
     tree = ast.parse(path.read_text("utf8"))
+    told_before: Counter[str] = Counter()
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
     for kind, old, new, make in trees(tree):
         only_strict = kind == "dropped keyword" and ast.unparse(old.func) == "zip"
         if id(old) not in kept and not only_strict:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
-            yield f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}", make
+            name = f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}"
+            told_before[name] += 1
+            yield name + (f" ({told_before[name]})" if told_before[name] > 1 else ""), make
 
 
 def written(path, make):

@@ -77,12 +77,13 @@ def _read_apart(
 ) -> Tensor:
     """Read for gathered queries (b, h, n, d), which are ``rows`` (b, h, n) of i queries."""
     at = rows + k.shape[2] - i  # the keys beside which they stand
-    if is_causal and mask is None:
+    if is_causal and mask is None and k.shape[2] >= i:
         found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
         return torch.stack(found) if len(found) > 1 else found[0][None]
     seen = None if mask is None else mask.gather(2, rows[..., None].expand(-1, -1, -1, mask.shape[3]))
-    if is_causal and seen is not None:
-        seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[..., None])
+    if is_causal:
+        past = torch.arange(k.shape[2], device=k.device) <= at[..., None]
+        seen = past if seen is None else seen & past
     return attend(q, k, v, seen, dropout=dropout)
 
 

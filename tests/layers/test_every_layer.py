@@ -273,6 +273,11 @@ def test_a_variant_made_from_a_plain_layer_is_the_plain_layer(kind):
     else:
         plain = mha.MultiHeadAttention(6, 3)
         variant = kind.from_plain(plain)
+    assert_alike(kind, variant, plain)
+
+
+def assert_alike(kind, variant, plain):
+    """Outputs and gradients of two layers agree, in every way to call this kind."""
     inputs = [torch.randn(3, 5, plain.d_model)]
     hows = [{}, {"is_causal": True}, {"mask": mha.padding_mask([5, 0, 2])}]
     if not any(entry.alone for entry in LAYERS if type(entry.build()) is kind):  # it never reads its own words
@@ -290,6 +295,13 @@ NOT_PLAIN = {
     "overlapping": lambda: mha.OverlappingAttention(6, 3, 1),
     "talking": lambda: mha.TalkingAttention(6, 3),
 }
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+@pytest.mark.parametrize("bias", [False, "o", "qkv"])
+def test_a_variant_made_from_a_plain_layer_has_its_biases_and_no_others(kind, bias):
+    plain = mha.MultiHeadAttention(6, 3, bias=bias)
+    assert_alike(kind, kind.from_plain(plain), plain)
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
