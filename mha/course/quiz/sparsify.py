@@ -11,12 +11,12 @@ QUESTIONS = (
         ),
         wrong=(
             ("small, but above 0", "That is softmax's answer. Here a threshold cuts off what lies below it."),
-            ("it depends on the number type", "Softmax's underflow does. The threshold is a rule of the formula."),
+            ("it depends on the number type", "Softmax's rounding does. The threshold is a rule of the formula."),
             ("0 only if no third key is near", "More keys push the threshold up, never down. It stays out."),
         ),
     ),
     Question(
-        "You set α to 1 for all heads in a program that calls the library's bisection. The model trains badly. Why?",
+        "You set α to 1 for all heads in a program that calls the library's `entmax_bisect`. The model trains badly. Why?",
         right=(
             "all keys get equal weights",
             "The power 1/(α − 1) has no meaning at α = 1, and the code returns a uniform row instead of softmax.",
@@ -38,7 +38,7 @@ QUESTIONS = (
             ("count the weights below 0.01", "Small weights are not the question. 255 small ones can add up to half."),
             (
                 "use float16, where softmax has zeros",
-                "Underflow needs a gap of 17. It hardly occurs, and says nothing.",
+                "Rounding to zero needs a gap of 17. It hardly occurs, and says nothing.",
             ),
         ),
     ),
