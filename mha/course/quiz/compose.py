@@ -7,7 +7,7 @@ QUESTIONS = (
         "Two plain heads find the right fruits, one by color, one by taste. Why do they fail when buyers ask for prices or weights as they like?",
         right=(
             "what a head writes about a fruit is fixed, whoever asks",
-            "Its values and its block of W_o are the same for all queries. The query only decides where it looks.",
+            "Its values and its block of `W_o` are the same for all queries. The query only decides where it looks.",
         ),
         wrong=(
             (
@@ -19,8 +19,8 @@ QUESTIONS = (
                 "With large scores it comes as close as you like. Finding is not the problem, telling is.",
             ),
             (
-                "they would need a larger W_o",
-                "A larger W_o is still the same for every question: it cannot choose.",
+                "they would need a larger `W_o`",
+                "A larger `W_o` is still the same for every question: it cannot choose.",
             ),
         ),
     ),
@@ -121,7 +121,7 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "In a plain layer the bias of W_k changes nothing. Does it matter in a composed layer?",
+        "In a plain layer the bias of `W_k` changes nothing. Does it matter in a composed layer?",
         right=(
             "yes: the mixing weighs it differently at each key",
             "In a plain row it adds the same to every score and cancels. Multiplied by weights that differ from key to key, it does not.",

@@ -53,7 +53,7 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Released units, one chosen head. After 1000 steps W_r is what it was at the start. What happened?",
+        "Released units, one chosen head. After 1000 steps `W_r` is what it was at the start. What happened?",
         right=(
             "its probability was divided by itself: the gate is always 1",
             "A constant has no gradient. Choose two heads, use the paper's units, or rely on the balance loss.",
@@ -71,7 +71,7 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "The balance loss falls to K/E. What do you know?",
+        "The balance loss falls to what even use gives. What do you know?",
         right=(
             "the routed heads are chosen about equally often",
             "It looks at averages over all queries. Whether each choice is a good one it cannot see.",
@@ -80,7 +80,7 @@ QUESTIONS = (
             ("the model is better", "Here it was not. Even use is a means, and costs a little freedom."),
             (
                 "each query uses all heads equally",
-                "A query still uses K heads and no others. The average over queries is even.",
+                "A query still uses the heads it chose and no others. The average over queries is even.",
             ),
             (
                 "the router does not look at its input any more",
@@ -98,7 +98,7 @@ QUESTIONS = (
             ("a text of 4096 words", "There the n × n part rules, and half of it disappears."),
             (
                 "a layer whose heads are used very evenly",
-                "Evenness changes which rows are gathered, not how many: each query has K of them.",
+                "Evenness changes which rows are gathered, not how many: each query has as many of them.",
             ),
         ),
     ),
