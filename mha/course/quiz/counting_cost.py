@@ -7,12 +7,12 @@ QUESTIONS = (
         "You change a layer of width 512 from 8 heads to 16 and nothing else. Which number on the bill doubles?",
         right=(
             "the exponentials of the softmax",
-            "There is one for every head, query and key: h · n². The products, the weights and the cache stay as they were.",
+            "There is one for every head, query and key: H · n². The products, the weights and the cache stay as they were.",
         ),
         wrong=(
             (
                 "the operations of the scores",
-                "Twice as many scores, each from half as many channels: 4 · n² · d, for any h.",
+                "Twice as many scores, each from half as many channels: 4 · n² · d, for any H.",
             ),
             ("the parameters", "The same matrices are cut into more blocks: 4 · d²."),
             ("the bytes of the cache", "Every word keeps d numbers for keys and d for values, however they are cut."),
@@ -28,7 +28,7 @@ QUESTIONS = (
                 "from the first word: one is quadratic",
                 "Quadratic wins in the end. At small n the projections, with d², are far larger.",
             ),
-            ("it depends on the number of heads", "Neither of the two counts contains h."),
+            ("it depends on the number of heads", "Neither of the two counts contains H."),
         ),
     ),
     Question(
