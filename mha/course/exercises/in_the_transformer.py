@@ -102,7 +102,7 @@ check_masks = Exercise(
             lambda masks: [torch.ones_like(masks[0]), *masks[1:]]
         ),
     },
-    next_step="Next: the third call.",
+    next_step="Next: the third call itself.",
 )
 
 

@@ -51,7 +51,7 @@ check_contributions = Exercise(
         "all blocks are averaged into one": lambda z, w: z @ _blocks(z, w).mean(0),
         "the contributions are divided by √d": lambda z, w: _each(z, w) / math.sqrt(z.shape[3]),
     },
-    next_step="Next: a new basis.",
+    next_step="Next: what stays the same when the basis changes.",
 )
 
 
@@ -87,7 +87,7 @@ check_change_of_basis = Exercise(
         "R and its inverse have changed places": lambda v, o, r: [v @ torch.linalg.inv(r), r @ o],
         "the transposed inverse is used, as it would be for W_k": lambda v, o, r: [v @ r, torch.linalg.inv(r).T @ o],
     },
-    next_step="Next: fold.",
+    next_step="Next: fold the two matrices into one.",
 )
 
 
@@ -120,5 +120,5 @@ check_fold = Exercise(
         "the folded matrix is divided by √d": lambda a, x, v, o: [v @ o / math.sqrt(v.shape[1]), a @ x @ (v @ o)],
         "the transpose of W_v takes the place of W_o": lambda a, x, v, o: [v @ v.T, a @ x @ (v @ v.T)],
     },
-    next_step="Next: a Transformer.",
+    next_step="Next: all of it inside a Transformer.",
 )

@@ -201,5 +201,5 @@ check_layer = Exercise(
         "W_o is not transposed": lambda x, q, k, v, o, h: _layer(x, q, k, v, o.T, h),
     },
     by_hand=True,
-    next_step="Chapter 06 asks what W_o is for.",
+    next_step="The next chapter asks what W_o is for.",
 )
