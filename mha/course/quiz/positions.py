@@ -34,7 +34,7 @@ QUESTIONS = (
                 "a missing causal mask",
                 "A missing mask would harm the first word most: it has the largest future to look into.",
             ),
-            ("the tokenizer", "A wrong tokenizer spoils the first word as well."),
+            ("the tokenizer, which cuts texts into words", "A wrong tokenizer spoils the first word as well."),
             ("the wrong norm", "A norm acts on each word alike, also on the first."),
         ),
     ),
