@@ -25,12 +25,12 @@ QUESTIONS = (
         "A colleague calls CollabHead “a better way to merge the outputs of the heads”. What do you answer?",
         right=(
             "it changes how heads compare, and nothing after the softmax",
-            "W_q and W_k are shared. Values, concatenation and W_o stay as they were.",
+            "`W_q` and `W_k` are shared. Values, concatenation and `W_o` stay as they were.",
         ),
         wrong=(
             (
-                "right: the mixing vectors take the place of W_o",
-                "They multiply queries. W_o is there, in its old size.",
+                "right: the mixing vectors take the place of `W_o`",
+                "They multiply queries. `W_o` is there, in its old size.",
             ),
             (
                 "right, but only where the shared width is smaller than that of all heads",
@@ -73,7 +73,7 @@ QUESTIONS = (
             "Every head now multiplies over 512 channels instead of its own 64.",
         ),
         wrong=(
-            ("the weights of W_q and W_k, eight times", "They are as large as before: 512 × 512 each."),
+            ("the weights of `W_q` and `W_k`, eight times", "They are as large as before: 512 × 512 each."),
             ("the cache of values, because the fused kernel is gone", "Values are untouched, and so is their cache."),
             ("nothing: mixing is free", "The mixing is nearly free. The longer dot products are not."),
         ),
