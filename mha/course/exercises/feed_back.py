@@ -78,16 +78,16 @@ check_memory = Exercise(
 )
 
 
-def _weights(q, k, u, U, S, *, rows=None, asks=None, scale=None):
+def _weights(q, k, u, U, b, *, rows=None, asks=None, scale=None):
     rows = torch.arange(len(k)).flip(0) if rows is None else rows
-    scores = k @ (q + u) + U[rows] @ (q if asks is None else asks) + S[rows]
+    scores = k @ (q + u) + U[rows] @ (q if asks is None else asks) + b[rows]
     return (scores / (len(q) ** 0.5 if scale is None else scale)).softmax(0)
 
 
-def _apart(q, k, u, U, S, *, tables):
+def _apart(q, k, u, U, b, *, tables):
     """Divide the product of query and key, and of the tables only what ``tables`` says."""
     rows, root = torch.arange(len(k)).flip(0), len(q) ** 0.5
-    parts = {"U": U[rows] @ q, "S": S[rows]}
+    parts = {"U": U[rows] @ q, "b": b[rows]}
     rest = sum(part / (root if name in tables else 1) for name, part in parts.items())
     return (k @ (q + u) / root + rest).softmax(0)
 
@@ -117,19 +117,19 @@ check_weights = Exercise(
         "the rows are counted from the oldest memory": lambda q, k, *rest: _weights(
             q, k, *rest, rows=torch.arange(len(k))
         ),
-        "the newest memory got the last row: here it has row 0": lambda q, k, u, U, S: _weights(
-            q, k, u, U, S, rows=torch.arange(len(U))[-len(k) :]
+        "the newest memory got the last row: here it has row 0": lambda q, k, u, U, b: _weights(
+            q, k, u, U, b, rows=torch.arange(len(U))[-len(k) :]
         ),
         "the newest memory is 0 steps back, not 1": lambda q, k, *rest: _weights(
             q, k, *rest, rows=torch.arange(1, len(k) + 1).flip(0)
         ),
-        "u is left out": lambda q, k, u, U, S: _weights(q, k, 0 * u, U, S),
-        "u asks the table, too: there the query stands alone": lambda q, k, u, U, S: _weights(
-            q, k, u, U, S, asks=q + u
+        "u is left out": lambda q, k, u, U, b: _weights(q, k, 0 * u, U, b),
+        "u asks the table, too: there the query stands alone": lambda q, k, u, U, b: _weights(
+            q, k, u, U, b, asks=q + u
         ),
-        "U is left out": lambda q, k, u, U, S: _weights(q, k, u, 0 * U, S),
-        "S is left out": lambda q, k, u, U, S: _weights(q, k, u, U, 0 * S),
-        "S is not divided by √d": lambda *given: _apart(*given, tables="U"),
+        "U is left out": lambda q, k, u, U, b: _weights(q, k, u, 0 * U, b),
+        "b is left out": lambda q, k, u, U, b: _weights(q, k, u, U, 0 * b),
+        "b is not divided by √d": lambda *given: _apart(*given, tables="U"),
         "only the product with the key is divided by √d": lambda *given: _apart(*given, tables=""),
         "nothing is divided by √d": lambda *given: _weights(*given, scale=1.0),
         "divided by d": lambda q, *rest: _weights(q, *rest, scale=len(q)),
