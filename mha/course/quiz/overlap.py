@@ -14,7 +14,7 @@ QUESTIONS = (
                 "some words: the tokens are cut into groups that overlap",
                 "One survey says so. But every head of any layer sees all words anyway.",
             ),
-            ("some rows of W_o", "Each head has rows of its own in W_o, more of them than before."),
+            ("some rows of `W_o`", "Each head has rows of its own in `W_o`, more of them than before."),
             ("their attention weights", "Each head still makes weights of its own, by its own softmax."),
         ),
     ),
@@ -22,7 +22,7 @@ QUESTIONS = (
         "A layer has four heads, and overlap is 2. You change what head 0 projects. Which reads can change?",
         wrong=(
             ("only that of head 0", "This is so in a plain layer. Here head 1 reads two of the changed channels."),
-            ("those of all heads", "Head 2 and head 3 read no channel of head 0; only W_o brings them together."),
+            ("those of all heads", "Head 2 and head 3 read no channel of head 0; only `W_o` brings them together."),
             (
                 "those of heads 0, 1 and 3, because head 3 is the other neighbor",
                 "The heads do not stand in a circle. Zeros stand beyond the first one.",
@@ -64,7 +64,7 @@ QUESTIONS = (
         "Where is an overlap most likely to help?",
         wrong=(
             ("where texts are very long", "Then it costs most: scores and reads grow with the square of the length."),
-            ("where W_o is missing", "Without W_o the layer's output would become wider than its input."),
+            ("where `W_o` is missing", "Without `W_o` the layer's output would become wider than its input."),
             (
                 "where few wide heads are used, because they have the most to share",
                 "A head that is wide enough gains little from a few channels more.",
