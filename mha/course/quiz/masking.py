@@ -44,17 +44,18 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Which layers of a Transformer need the causal mask, so that early words do not change when later words arrive?",
+        "Beside attention, a model has parts that work on each word alone: matrices, small networks, a rescaling of the "
+        "word's channels. Which parts need the causal mask, so that early words do not change when later words arrive?",
         right=(
             "only attention",
-            "Linear layers, feed-forward parts and LayerNorm work on each word alone. Only attention mixes words.",
+            "The other parts never see a second word. Only attention mixes words.",
         ),
         wrong=(
-            ("attention and LayerNorm", "LayerNorm averages over the channels of one word."),
-            ("attention and the feed-forward part", "The feed-forward part sees one word at a time."),
+            ("attention and the rescaling", "It averages over the channels of one word, not over words."),
+            ("attention and the small networks", "Such a network sees one word at a time."),
             (
-                "all of them, since information travels through the residual",
-                "The residual carries each word along its own place.",
+                "all of them, since information travels through all of them",
+                "It does, but each of the others carries a word along its own place.",
             ),
         ),
     ),
