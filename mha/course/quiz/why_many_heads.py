@@ -13,7 +13,7 @@ QUESTIONS = (
                 "own and the question picks its price behind the head: then the look-up happens there.",
             ),
             (
-                "a larger feed-forward part behind the head",
+                "a larger network behind the head",
                 "It gets what the head brings. In the chapter's experiment that is one average, and no network takes it apart.",
             ),
             ("training ten times as long", "The error has a floor that no weights get below."),
