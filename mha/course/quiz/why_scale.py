@@ -4,7 +4,8 @@ from mha.course.quiz.page import Question
 
 QUESTIONS = (
     Question(
-        "A model is 512 wide. Each of its 8 heads has queries and keys of 64 channels. By what must a head divide its scores?",
+        "A model is 512 wide. It has 8 heads side by side, each like the one of chapter 01, with queries and keys of 64 "
+        "channels. By what must a head divide its scores?",
         right=("√64 = 8", "A score is a sum over the channels of one head, and there are 512 / 8 = 64 of them."),
         wrong=(
             ("√512 ≈ 22.6", "No sum with 512 terms occurs. Scores become too flat: their spread is 0.35, not 1."),
