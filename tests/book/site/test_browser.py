@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from itertools import product
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -303,6 +304,22 @@ def test_the_search_finds_a_word_of_the_first_page(open_page):
     tab, problems = open_page("search.html?q=softmax")
     tab.wait_for_selector("#search-results li a", timeout=20_000)
     assert problems == []
+
+
+def names():
+    """What readers search for, with the page that explains it: a table of the page on notation."""
+    table = (ROOT / "book" / "notation.md").read_text("utf8").partition("(names)=")[2].partition("\n## 中文")[0]
+    rows = re.findall(r"^\| ([^|]+) \|[^|]+\| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\) \|$", table, re.MULTILINE)
+    return [(name, page) for listed, page in rows for name in listed.split(", ")]
+
+
+@pytest.mark.parametrize(("name", "page"), names())
+def test_the_search_leads_to_the_page_that_explains_a_name(open_page, name, page):
+    tab, _ = open_page(f"search.html?q={quote(name)}")
+    tab.wait_for_selector("#search-results li a", timeout=20_000)
+    tab.wait_for_function("() => !document.querySelector('#search-progress')?.textContent.trim()", timeout=20_000)
+    found = tab.eval_on_selector_all("#search-results li > a:first-child", "all => all.map(a => a.pathname)")
+    assert any(path.endswith(f"{page}.html") for path in found[:5]), found
 
 
 @pytest.mark.parametrize("page", ["book/intro.html", CHAPTERS[1], CHAPTERS[-1], "search.html?q=softmax"])
