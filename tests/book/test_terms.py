@@ -47,18 +47,17 @@ def early(entry, pages):
     leads_there = re.compile(rf"[^.!?|]*\]\([^)]*\d\d[b-z]?_{entry['where']}\.ipynb[^.!?|]*")
     found, names = {}, list(pages)
     for name in names[: names.index(entry["where"])]:
-        text = plain(
-            leads_there.sub(" ", "\n".join(pages[name]))
-        )  # a sentence with a link to the page may use the word
+        text = "\n".join(pages[name])
+        if asked.search(text):  # else there is nothing to take away
+            text = plain(leads_there.sub(" ", text))  # a sentence with a link to the page may use the word
         if hit := asked.search(text):
             found[name] = text[max(0, hit.start() - 60) : hit.end() + 40]
     opening, told = map(blocks, pages[entry["where"]])
     told, says = opening + told, plain(entry["says"])
     here = [number for number, block in enumerate(told) if says in block]
     assert here, f"{entry['where']} does not say: {says}"
-    before = " ".join(
-        told[len(opening) : here[0]]
-    )  # neither its own paragraph or table, nor what the first cell announces
+    # its own paragraph or table may use the word before the words that explain it, and so may the first cell
+    before = " ".join(told[len(opening) : here[0]])
     if hit := asked.search(before):
         found[entry["where"]] = before[max(0, hit.start() - 60) : hit.end() + 40]
     return {name: words for name, words in found.items() if name not in entry.get("glossed", ())}
