@@ -6,7 +6,7 @@ QUESTIONS = (
     Question(
         "A layer with 8 heads runs in 4 processes. At which step does a process first need something from another one?",
         right=(
-            "after its rows of W_o, when the output is added up",
+            "after its rows of `W_o`, when the output is added up",
             "Up to there it uses its own columns, its own heads and its own rows. What it has is a term of a sum.",
         ),
         wrong=(
@@ -19,7 +19,7 @@ QUESTIONS = (
                 "A query of head 3 meets keys of head 3. These are in the same process.",
             ),
             (
-                "before W_o, because W_o needs the reads of all heads side by side",
+                "before `W_o`, because `W_o` needs the reads of all heads side by side",
                 "As one product it does. As a sum over heads each process can multiply its part alone.",
             ),
         ),
@@ -28,7 +28,7 @@ QUESTIONS = (
         "Two processes agree with one on a freshly made layer, to the last digit. With trained weights the outputs of all words differ "
         "by the same vector. What is it?",
         right=(
-            "the bias of W_o: each process added it",
+            "the bias of `W_o`: each process added it",
             "It was zero in the fresh layer, so twice the bias was the same. The excess is the bias, p − 1 times.",
         ),
         wrong=(
@@ -41,7 +41,7 @@ QUESTIONS = (
                 "Then a whole term would be missing, and it differs from word to word.",
             ),
             (
-                "the bias of W_v, which reaches the output through every head",
+                "the bias of `W_v`, which reaches the output through every head",
                 "Its parts belong to heads and are cut with them. Nothing is added twice.",
             ),
         ),
@@ -49,12 +49,12 @@ QUESTIONS = (
     Question(
         "Your training in two processes is right, but a counter shows three all-reduces in the backward pass of self-attention. Why?",
         right=(
-            "each of W_q, W_k, W_v adds up the gradient of its input by itself",
+            "each of `W_q`, `W_k`, `W_v` adds up the gradient of its input by itself",
             "The three inputs are one tensor. Add the three gradients at home and one message is enough.",
         ),
         wrong=(
             (
-                "the gradients of W_q, W_k and W_v must be added up over the processes",
+                "the gradients of `W_q`, `W_k` and `W_v` must be added up over the processes",
                 "Each process has columns of its own. Their gradients are complete without a message.",
             ),
             (
