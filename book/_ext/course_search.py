@@ -15,7 +15,8 @@ ROW = re.compile(r"^\| ([^|]+) \|[^|]+\| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\
 def explained(book):
     """Pairs of a name and the page that explains it."""
     table = (book / "notation.md").read_text(encoding="utf-8").partition("(names)=")[2].partition("\n## 中文")[0]
-    notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in book.parent.glob("notebooks/*.ipynb")}
+    paths = book.parent.glob("notebooks/*.ipynb")
+    notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in paths}
     terms = yaml.safe_load((book / "terms.yml").read_text(encoding="utf-8"))
     names = [(name, page) for listed, page in ROW.findall(table) for name in listed.split(", ")]
     return names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]

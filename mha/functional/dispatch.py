@@ -15,6 +15,12 @@ PIECE = 128  # queries of a head that share one run of keys: fewer see fewer key
 FILLED = 1.2  # heads are read together while that reads for at most so many times the queries that ask them
 
 
+def check_causal_lengths(i: int, j: int, mask: Tensor | None, is_causal: bool) -> None:
+    """Refuse queries that stand before the first key: without a mask the pieces of the causal read cannot hold them."""
+    if is_causal and mask is None and i > j:
+        raise ValueError(f"is_causal with {i} queries and {j} keys: the first {i - j} would see nothing. Give a mask")
+
+
 def read_where(
     gates: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal=False, dropout=0.0
 ) -> Tensor:
@@ -24,6 +30,7 @@ def read_where(
     threads have work, each for as many queries as the busiest of them: who has fewer is filled up with queries that do
     not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
     """
+    check_causal_lengths(q.shape[2], k.shape[2], mask, is_causal)
     b, h, i, _ = q.shape
     mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
     mask = None if mask is None else mask.expand(b, h, i, -1)
@@ -77,13 +84,12 @@ def _read_apart(
 ) -> Tensor:
     """Read for gathered queries (b, h, n, d), which are ``rows`` (b, h, n) of i queries."""
     at = rows + k.shape[2] - i  # the keys beside which they stand
-    if is_causal and mask is None and k.shape[2] >= i:
+    if is_causal and mask is None:
         found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
         return torch.stack(found) if len(found) > 1 else found[0][None]
     seen = None if mask is None else mask.gather(2, rows[..., None].expand(-1, -1, -1, mask.shape[3]))
-    if is_causal:
-        past = torch.arange(k.shape[2], device=k.device) <= at[..., None]
-        seen = past if seen is None else seen & past
+    if is_causal and seen is not None:
+        seen = seen & (torch.arange(k.shape[2], device=k.device) <= at[..., None])
     return attend(q, k, v, seen, dropout=dropout)
 
 

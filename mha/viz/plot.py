@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha.checks import check_whole, checked, said
@@ -48,6 +49,8 @@ def grid(
 ) -> None:  # fmt: skip
     """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
 
+    All have one scale of colors. A bar beside them shows it where the numbers are not written.
+
     Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
         ``across`` matrices stand in a line, all of them unless it is given.
     """
@@ -73,6 +76,8 @@ def grid(
             _squares(axis, matrix, low, high, cmap, digits if written else None)
             axis.set_title(title)
             _labels(axis, rows, columns, matrix.shape)
+        if not any(axis.texts for axis in axes.flat):
+            _bar(figure, axes, sorted({float(x) for v in values.values() for x in v.flat}))
         plt.show()
         plt.close(figure)
 
@@ -222,6 +227,15 @@ def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str,
             fontsize=8,
             color="black" if shade > 0.55 else "white",
         )
+
+
+def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
+    """Show the colors beside the matrices; where there are but two, these two."""
+    bar = figure.colorbar(axes.flat[0].images[0], ax=axes, aspect=30, pad=0.02)
+    bar.outline.set_visible(False)
+    if len(values) == 2:
+        bar.set_ticks(values)
+    bar.ax.tick_params(length=0, labelsize=8)
 
 
 def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int]) -> None:

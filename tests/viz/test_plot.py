@@ -106,3 +106,12 @@ def test_neighboring_colors_can_be_told_apart_without_color():
     bright = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b in map(mpl.colors.to_rgb, plot.COLORS)]
     assert len(set(plot.COLORS)) == len(plot.COLORS) == 8
     assert all(abs(a - b) > 0.04 for a, b in itertools.pairwise(bright))
+
+
+def test_a_grid_without_numbers_shows_its_scale_of_colors_in_one_bar(shown):
+    plot.grid({"one": np.zeros((11, 11)), "two": np.eye(11)}, numbers=False)
+    plot.grid({"one": np.arange(121.0).reshape(11, 11), "two": np.eye(11)})
+    plot.grid({"written": np.eye(2), "large": np.eye(11)})
+    assert [len(figure.axes) for figure in shown] == [3, 3, 2]
+    assert shown[0].axes[2].get_yticks().tolist() == [0, 1]
+    assert shown[1].axes[2].get_ylim() == (0, 120)
