@@ -284,10 +284,14 @@ class LatentAttention(Heads):
                 return weights
 
             edits = edits.then(weights=weigh)
+        if edits:
+            k, v = rows, rows[..., : self.d_latent]
+        else:  # the fused kernel wants values as wide as keys, and gives each thread heads of its own
+            k = v = rows.expand(-1, math.gcd(self.heads, torch.get_num_threads()), -1, -1)
         read = attend(
             torch.cat([own @ w_k, turned], -1),
-            rows,
-            rows[..., : self.d_latent] if edits else rows,  # the fused kernel wants values as wide as keys
+            k,
+            v,
             mask,
             is_causal=is_causal,
             scale=scale,
