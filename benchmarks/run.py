@@ -10,6 +10,7 @@ from pathlib import Path
 import composable
 import decode
 import heads_cut
+import latent
 import layers
 import mixture
 from timing import machine
@@ -22,6 +23,7 @@ TABLES = {
     "cached": decode.cached,
     "sharing": decode.sharing,
     "prompts": decode.prompts,
+    "latent": latent.steps,
     "composing": composable.composing,
     "composing-memory": composable.composing_memory,
     "heads": heads_cut.fewer_heads,

@@ -15,6 +15,7 @@ from mha.layers.composable import ComposableAttention
 from mha.layers.feedback import FeedbackAttention
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import edit, watch
+from mha.layers.latent import LatentAttention
 from mha.layers.merged import MergedAttention
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention
@@ -33,6 +34,7 @@ __all__ = [
     "HeadView",
     "Heads",
     "KeyValueCache",
+    "LatentAttention",
     "LinearBias",
     "MergedAttention",
     "MultiHeadAttention",

@@ -64,6 +64,7 @@ NUMBERS = {
     "d_model": 16, "heads": 4, "kv_heads": 2, "chosen": 1, "capacity": 8, "words": 9, "source_words": 9, "rank": 2,
     "target_words": 9, "width": 16, "longest": 8, "window": 2, "count": 2, "steps": 4, "head": 0, "layer": 0,
     "seconds": 20, "routed": 3, "shared": 1, "fresh": 2, "offset": 1, "d_shared": 8, "size": 2, "layers": 2,
+    "d_latent": 8, "d_rotary": 2, "d_query": 6,
 }  # fmt: skip
 
 
@@ -224,7 +225,7 @@ NEVER = {f"mha.{kind}Attention.take_heads" for kind in ("Composable", "Overlappi
 # Records that the package fills in and readers only read.
 RECORDS = {
     "Aligned", "Cost", "Part", "DecoderCache", "ModelCache", "FeedbackCache", "Row", "Leaks", "HeadScores", "Program",
-    "Code", "Case", "Shared", "Reader",
+    "Code", "Case", "Shared", "Reader", "Latent", "Operations",
 }  # fmt: skip
 
 
@@ -259,6 +260,7 @@ INSIDE = {
     "project", "into_heads", "attend", "read", "edits", "check", "check_layer", "recall", "append", "append_pieces",
     "add", "is_of", "settings", "normalizing", "compositions", "needs_all", "tables", "add_average", "own_average",
     "reset_parameters", "extra_repr", "turn", "bias", "pieces", "zero_grad", "prepare", "prepare_mask", "biased",
+    "squeeze", "queries", "compressed", "expand", "absorbs", "read_expanded", "read_absorbed",
     "mha.analysis.leaks.as_double", "mha.analysis.leaks.in_mode", "mha.analysis.leaks.in_chunks",
     "mha.analysis.leaks.influence", "mha.systems.launch.check_group", "mha.systems.launch.check_same",
     "mha.systems.launch.join", "mha.systems.launch.launch", "mha.systems.tensor_parallel.shard_heads",

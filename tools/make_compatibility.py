@@ -22,7 +22,11 @@ from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
-NAMES = [name for name in candidates.LAYERS if name != "plain, half the heads"]
+TODAY = {  # layers that no contest has asked yet
+    "latent": candidates.Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
+}
+LAYERS = candidates.LAYERS | TODAY
+NAMES = [name for name in LAYERS if name != "plain, half the heads"]
 
 HEAD = """# What goes together
 
@@ -40,7 +44,7 @@ class Trial:
 
     def __init__(self, name):
         torch.manual_seed(0)
-        self.name, self.layer = name, candidates.LAYERS[name].make(WIDTH, HEADS).double().eval()
+        self.name, self.layer = name, LAYERS[name].make(WIDTH, HEADS).double().eval()
         self.x, self.memory = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
 
     def __call__(self, mask=None, layer=None):
@@ -133,9 +137,10 @@ def watched(t):
 def rotary(t):
     """Positions inside the layer: the slot that plain layers have."""
     made = type(t.layer)
-    settings = {"grouped": (2,), "routed": (1, 2)}.get(t.name, ())
+    settings = {"grouped": (2,), "routed": (1, 2), "latent": (8,)}.get(t.name, ())
+    more = {"d_rotary": 4} if t.name == "latent" else {}  # channels of their own
     try:
-        layer = made(WIDTH, HEADS, *settings, positions=mha.RotaryPositions()).double().eval()
+        layer = made(WIDTH, HEADS, *settings, **more, positions=mha.RotaryPositions()).double().eval()
     except TypeError as error:
         raise ValueError(f"{made.__name__} takes no positions: it has no slot for them") from error
     turned = layer(t.x.flip(1)).flip(1)

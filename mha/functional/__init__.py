@@ -3,6 +3,7 @@
 from mha.functional.attention import Edits, attend, attention_weights, merge_heads, split_heads
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
+from mha.functional.latent import Latent, Operations, count_forms, fit_latent
 from mha.functional.masks import (
     causal_mask,
     check_mask,
@@ -20,13 +21,17 @@ from mha.functional.tiled import tiled_attention
 
 __all__ = [
     "Edits",
+    "Latent",
+    "Operations",
     "Shared",
     "attend",
     "attention_weights",
     "best_turn",
     "causal_mask",
     "check_mask",
+    "count_forms",
     "entmax",
+    "fit_latent",
     "fit_shared",
     "from_additive",
     "from_batch_first",

@@ -99,6 +99,7 @@ def seq_first_case() -> Case:
 def transformers_cases() -> Iterator[Case]:
     """List the cases of the library ``transformers``."""
     yield from bert_cases()
+    yield from deepseek_cases()
     yield from gpt2_cases()
     yield from llama_cases()
 
@@ -124,6 +125,30 @@ def bert_cases() -> Iterator[Case]:
     yield case("padding", padding)
     yield case("padding and causal", combine(padding, causal_mask(N)))
     yield case("cross-attention", cross=True)
+
+
+def deepseek_cases() -> Iterator[Case]:
+    """List the cases of DeepSeek's latent attention, whose norms compute in float32: they agree so far."""
+    padding = padding_mask([2, 5, 4], N)
+
+    def case(version: int, options: str, mask: Tensor | None = None, **made) -> Case:
+        theirs = import_module(f"transformers.models.deepseek_v{version}.modeling_deepseek_v{version}")
+        config = getattr(import_module("transformers"), f"DeepseekV{version}Config")(
+            hidden_size=D, num_attention_heads=HEADS, num_key_value_heads=HEADS, kv_lora_rank=10, qk_rope_head_dim=4,
+            qk_nope_head_dim=6, v_head_dim=6, attn_implementation="sdpa", **made,
+        )  # fmt: skip
+        mask, name = combine(mask, causal_mask(N)), f"DeepseekV{version}Attention"
+        angles = getattr(theirs, f"DeepseekV{version}RotaryEmbedding")(config)(X, torch.arange(N)[None])
+        return _case(
+            name, options, partial(getattr(theirs, name), config, layer_idx=0), lambda layer: layer(X, mask=mask),
+            lambda module: module(X, attention_mask=_added(mask), position_embeddings=angles)[0],
+        )  # fmt: skip
+
+    yield case(2, "latent of 10, 4 rotary, causal", q_lora_rank=None)
+    yield case(2, "compressed queries, padding and causal", padding, q_lora_rank=8)
+    yield case(3, "latent of 10, 4 rotary, causal", q_lora_rank=None)
+    yield case(3, "compressed queries, padding and causal", padding, q_lora_rank=8)
+    yield case(3, "pairs in halves, causal", q_lora_rank=8, rope_interleave=False)
 
 
 def gpt2_cases() -> Iterator[Case]:
@@ -213,7 +238,7 @@ class Row:
     round_trip: bool
 
     def __str__(self) -> str:
-        error = "< 1e-10" if self.error < 1e-10 else f"{self.error:.0e}"
+        error = next((f"< {limit:.0e}" for limit in (1e-10, 1e-6) if self.error < limit), f"{self.error:.0e}")
         same = "bit-identical" if self.round_trip else "CHANGED"
         return f"{self.library:<13} {self.module:<22} {self.options:<44} {error:<8} {same}"
 

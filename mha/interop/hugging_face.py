@@ -1,4 +1,4 @@
-"""Weights to and from the attention of BERT, GPT-2 and Llama as ``transformers`` builds them.
+"""Weights to and from the attention of BERT, DeepSeek, GPT-2 and Llama as ``transformers`` builds them.
 
 BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with dropout. That part is what
 :class:`Residual` does here, and it does not move.
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
+from mha.interop.deepseek import deepseek_plan
 from mha.interop.plan import Plan, biases, build, read, refuse, write
+from mha.interop.rotary import plain_base
 from mha.layers.base import Heads
 from mha.layers.positions import RotaryPositions
 
@@ -23,11 +25,12 @@ CHANGE = "Make the module with a configuration without these, and convert again.
 
 @checked
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
-    """Make our layer from a ``BertAttention``, ``GPT2Attention`` or ``LlamaAttention``.
+    """Make our layer from a ``BertAttention``, ``GPT2Attention``, ``LlamaAttention`` or one of DeepSeek's.
 
     BERT's and GPT-2's becomes a MultiHeadAttention. Llama's gets rotary positions, and where its heads share keys it
-    becomes a GroupedAttention. GPT-2 and Llama hide the future by themselves; our layer hides it when it is called
-    with ``is_causal=True``. ``into`` fills a layer that exists instead of making one.
+    becomes a GroupedAttention. ``DeepseekV2Attention`` and ``DeepseekV3Attention`` become a LatentAttention. GPT-2,
+    Llama and DeepSeek hide the future by themselves; our layer hides it when it is called with ``is_causal=True``.
+    ``into`` fills a layer that exists instead of making one.
 
     Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
     Taught in: in_the_transformer.
@@ -96,22 +99,24 @@ def gpt2_plan(module: Any) -> Plan:
 def llama_plan(module: Any) -> Plan:
     """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
     config = module.config
-    rope = getattr(config, "rope_parameters", None)
-    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
-    kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
-    reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
-    reasons += [f"partial_rotary_factor = {part} turns a part of each head only"] * (part != 1.0)
+    base, reasons = plain_base(config)
     refuse("LlamaAttention", reasons, CHANGE)
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
     sizes = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}
     sizes |= {"d_head": module.head_dim, "dropout": module.attention_dropout}
     options = {"d_model": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
     options |= {"d_head": "head_dim", "dropout": "attention_dropout", "bias": "attention_bias"}
-    positions = RotaryPositions(float(rope["rope_theta"]), "half", precision=torch.float32)
+    positions = RotaryPositions(base, "half", precision=torch.float32)
     return _plan("LlamaAttention", sizes, weights, options | {"positions": "rope_parameters"}, positions)
 
 
-PLANS = {"BertAttention": bert_plan, "GPT2Attention": gpt2_plan, "LlamaAttention": llama_plan}
+PLANS = {
+    "BertAttention": bert_plan,
+    "DeepseekV2Attention": deepseek_plan,
+    "DeepseekV3Attention": deepseek_plan,
+    "GPT2Attention": gpt2_plan,
+    "LlamaAttention": llama_plan,
+}
 
 
 def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions=None) -> Plan:
@@ -136,7 +141,7 @@ INSTALL = "pip install 'mha-course[interop]'"
 
 @checked
 def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
-    """Load the attention of one layer of a trained BERT, GPT-2 or Llama.
+    """Load the attention of one layer of a trained BERT, DeepSeek, GPT-2 or Llama.
 
     ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
     safetensors are read: loading them runs no code.

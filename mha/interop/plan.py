@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mha.checks import checked
 from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
+from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import MultiHeadAttention
 from mha.layers.positions import RelativePositions
 
@@ -39,7 +40,9 @@ def biases(weights: dict[str, Tensor]) -> str:
 @checked
 def sizes_of(layer: Heads) -> dict[str, Any]:
     """Say what a layer of this package is, in the words that a plan uses."""
+    own = ("d_latent", "d_rotary", "d_query", "norm") if isinstance(layer, LatentAttention) else ()
     return {
+        **{name: getattr(layer, name) for name in own},
         "d_model": layer.d_model,
         "heads": layer.heads,
         "kv_heads": layer.kv_heads,
@@ -64,12 +67,14 @@ def build(plan: Plan) -> Heads:
     check_shapes(plan)
     sizes = dict(plan.sizes)
     d_model, heads, kv_heads = (sizes.pop(name) for name in ("d_model", "heads", "kv_heads"))
-    grouped = kv_heads != heads
-    layer = (
-        GroupedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
-        if grouped
-        else MultiHeadAttention(d_model, heads, positions=plan.positions, **sizes)
-    )
+    layer: Heads
+    if "d_latent" in sizes:
+        sizes = {name: size for name, size in sizes.items() if name not in ("kdim", "vdim")}
+        layer = LatentAttention(d_model, heads, positions=plan.positions, **sizes)
+    elif kv_heads != heads:
+        layer = GroupedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
+    else:
+        layer = MultiHeadAttention(d_model, heads, positions=plan.positions, **sizes)
     return read(plan, layer.to(plan.weights["W_q.weight"]))
 
 
@@ -79,7 +84,7 @@ def read(plan: Plan, layer: Heads) -> Heads:
     """Copy the plan's weights into a layer that fits."""
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
-        weight.copy_(plan.weights[name])
+        weight.copy_(plan.weights[name].reshape(weight.shape))
     return layer
 
 
@@ -89,28 +94,43 @@ def write(layer: Heads, plan: Plan) -> None:
     """Copy a layer's weights into the module behind the plan, where they fit."""
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
-        plan.weights[name].copy_(weight)
+        plan.weights[name].copy_(weight.view(plan.weights[name].shape))
 
 
 def check_shapes(plan: Plan) -> None:
     """Refuse a module whose weights are not as large as its own options say."""
     s = plan.sizes
     inner, shared = s["heads"] * s["d_head"], s["kv_heads"] * s["d_head"]
-    need = {"W_q": (inner, s["d_model"]), "W_k": (shared, s["kdim"]), "W_v": (shared, s["vdim"])}
+    need: dict[str, tuple[int, ...]] = {
+        "W_q": (inner, s["d_model"]),
+        "W_k": (shared, s["kdim"]),
+        "W_v": (shared, s["vdim"]),
+    }
     need |= {"W_o": (s["d_model"], inner)}
+    if "d_latent" in s:
+        asked, turned = s["d_query"] or s["d_model"], s["d_rotary"]
+        need |= {
+            "W_q": (inner, asked),
+            "W_rotary_q": (s["heads"] * turned, asked),
+            "W_rotary_k": (turned, s["d_model"]),
+        }
+        need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
+        need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}
+    found = {name: weight.flatten(0, -2) if weight.ndim > 2 else weight for name, weight in plan.weights.items()}
     wrong = [
         f"{name} has shape {tuple(weight.shape)}, but its options ask for {shape}"
-        for name, weight in plan.weights.items()
-        if tuple(weight.shape) != (shape := need[name[:3]][: weight.ndim])
+        for name, weight in found.items()
+        if tuple(weight.shape) != (shape := need[name.rpartition(".")[0]][: weight.ndim])
     ]
     refuse(plan.library, wrong, "Are the options (number of heads, widths) those of these weights?")
 
 
 def check_fit(layer: Heads, plan: Plan) -> None:
     """Refuse a layer and a module that differ in a size or an option, and name every difference."""
-    if type(layer) not in (MultiHeadAttention, GroupedAttention):
-        kinds = "MultiHeadAttention and GroupedAttention"
-        raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {kinds} fit")
+    kinds = (LatentAttention,) if "d_latent" in plan.sizes else (MultiHeadAttention, GroupedAttention)
+    if type(layer) not in kinds:
+        fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
+        raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {fit}")
     check_shapes(plan)
     theirs = plan.sizes | {"positions": described(plan.positions)}
     wrong = [

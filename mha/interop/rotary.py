@@ -3,6 +3,8 @@
 Taught in: positions.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,6 +12,17 @@ from torch import Tensor
 from mha.checks import checked, said
 from mha.layers.base import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
+
+
+@checked
+def plain_base(config: Any) -> tuple[float, list[str]]:
+    """Read the base of rotary positions from a configuration, and why its angles are not the plain ones, if so."""
+    rope = getattr(config, "rope_parameters", None)
+    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
+    kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
+    reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
+    reasons += [f"partial_rotary_factor = {part} turns a part of each head only"] * (part != 1.0)
+    return float(rope["rope_theta"]), reasons
 
 
 @checked

@@ -8,6 +8,7 @@ from mha.layers.cost import Cost, Part
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
+from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.merged import MergedAttention, MergedCache
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention, overlap_heads, overlap_schedule, widen
@@ -38,6 +39,8 @@ __all__ = [
     "HeadRouter",
     "Heads",
     "KeyValueCache",
+    "LatentAttention",
+    "LatentCache",
     "LearnedPositions",
     "LinearBias",
     "MemoryCache",
@@ -60,6 +63,7 @@ __all__ = [
     "balance_loss",
     "choose",
     "collaborate",
+    "compress",
     "edit",
     "mix",
     "one_hot_positions",

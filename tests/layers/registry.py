@@ -76,6 +76,10 @@ def routed(gates, **settings):
     return mha.RoutedAttention(8, 4, 0, 2, gates=gates, **settings)
 
 
+def latent(**settings):
+    return mha.LatentAttention(8, 4, 5, **settings)
+
+
 MIXES = {"softmax": False, "apart": False}
 TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
@@ -83,6 +87,7 @@ COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
 READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
+LATENT = {"crosses": False, "own": ("W_down", "W_rotary", "norm_"), "whole": ("W_down", "W_rotary_k")}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -123,6 +128,17 @@ LAYERS = [
     Entry("composed heads", composed, 6, **COMPOSES),
     Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
     Entry("composed over another width", lambda: composed(kdim=4, vdim=7), 6, alone=False, **COMPOSES),
+    Entry("heads from a latent", lambda: mha.LatentAttention(6, 3, 5), 6, **LATENT),
+    Entry(
+        "from a latent, dropout",
+        lambda: mha.LatentAttention(6, 2, 7, bias=False, dropout=0.4),
+        6,
+        dropout=True,
+        **LATENT,
+    ),
+    Entry("from a latent, sloped", lambda: mha.LatentAttention(6, 3, 4, positions=sloped()), 6, ordered=True, **LATENT),
+    Entry("from a latent, turned", lambda: latent(d_rotary=4), 8, ordered=True, **LATENT),
+    Entry("from latents, normed", lambda: latent(d_rotary=2, d_query=7, norm=True), 8, ordered=True, **LATENT),
     Entry("composed, sloped", lambda: composed(positions=sloped()), 6, crosses=False, ordered=True, **COMPOSES),
 ]
 

@@ -158,6 +158,7 @@ KINDS = {  # layers with a cache of their own kind, and what is fed after the wo
     "plain": (lambda: mha.MultiHeadAttention(8, 2), False),
     "shared keys": (lambda: mha.GroupedAttention(8, 4, 2), False),
     "composable": (lambda: mha.ComposableAttention(8, 2), False),
+    "latent": (lambda: mha.LatentAttention(8, 2, 5, d_rotary=2), False),
     "a memory": (lambda: mha.MultiHeadAttention(8, 2), True),
     "merged": (lambda: mha.MergedAttention(8, 2), True),
     "feedback": (lambda: mha.FeedbackAttention(8, 2), True),
@@ -227,6 +228,7 @@ RELATIVE = {
     "rotary": lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions()),
     "sloped": lambda: mha.MultiHeadAttention(8, 2, positions=mha.LinearBias()),
     "shared": lambda: mha.GroupedAttention(8, 4, 2, positions=mha.RotaryPositions()),
+    "latent": lambda: mha.LatentAttention(8, 4, 5, d_rotary=4),
 }
 
 

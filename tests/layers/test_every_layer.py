@@ -602,6 +602,7 @@ def test_every_setting_reaches_its_place(made):
     """Each keyword alone, with numbers that nothing else has."""
     known = inspect.signature(made).parameters
     needed = {"d_model": 12, "heads": 4, "shared": 0, "chosen": 2, "kv_heads": 2, "d_shared": 9, "average": False}
+    needed |= {"d_latent": 9}
     needed = {name: value for name, value in needed.items() if name in known}
     plain = made(**needed)
     seen = {

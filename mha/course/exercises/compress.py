@@ -1,0 +1,158 @@
+"""Checkers: what is kept of a word, reading without keys, one memory for two projections."""
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
+from mha.functional.latent import fit_latent
+
+
+def _random(*shape: int, seed: int = 23) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ---- what is kept
+
+
+def _sizes() -> list[tuple]:
+    """Heads, groups, width of a head, width of the latent, width of the turned key."""
+    return [(4, 2, 8, 16, 6), (6, 3, 4, 10, 2), (128, 8, 128, 512, 64), (12, 1, 64, 96, 0)]
+
+
+def _kept(heads: int, groups: int, d_head: int, d_latent: int, d_rotary: int) -> list[int]:
+    return [2 * heads * d_head, 2 * groups * d_head, d_latent + d_rotary]
+
+
+def _any_sizes(draw: Draw) -> tuple:
+    groups = draw.integer(1, 8)
+    return groups * draw.integer(1, 8), groups, draw.integer(1, 128), draw.integer(1, 600), 2 * draw.integer(0, 40)
+
+
+check_kept = Exercise(
+    name="what is kept of a word",
+    solution=_kept,
+    cases=_sizes,
+    legal=_any_sizes,
+    mistakes={
+        "only keys are counted for the first two: values are kept too": lambda h, g, d, c, r: [h * d, g * d, c + r],
+        "the latent is counted twice: keys and values come from the same one": (
+            lambda h, g, d, c, r: [2 * h * d, 2 * g * d, 2 * c + r]
+        ),
+        "the turned key is counted for each head: all heads share it": (
+            lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + h * r]
+        ),
+        "the turned key is forgotten": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c],
+        "the turned key has no value": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + 2 * r],
+        "the latent is counted for each head": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, h * c + r],
+        "groups and heads have changed places": lambda h, g, d, c, r: [2 * g * d, 2 * h * d, c + r],
+    },
+    next_step="Next: read without keys.",
+)
+
+
+# ---- reading from latents
+
+
+def _latents() -> list[tuple]:
+    """Queries (h, d), latents (j, r), W_k and W_v (h, r, d)."""
+    sizes = [(2, 3, 40, 2), (3, 5, 60, 4), (2, 4, 50, 6)]
+    return [(_random(h, d), _random(j, r, seed=j), *(_random(h, r, d, seed=s) for s in (1, 2))) for h, d, j, r in sizes]
+
+
+def _absorbed(q: Tensor, c: Tensor, w_k: Tensor, w_v: Tensor, *, scale: float | None = None) -> Tensor:
+    asked = torch.einsum("hd,hrd->hr", q, w_k)
+    weights = (asked @ c.mT * (q.shape[-1] ** -0.5 if scale is None else scale)).softmax(-1)
+    return torch.einsum("hr,hrd->hd", weights @ c, w_v)
+
+
+def _any_latents(draw: Draw) -> tuple:
+    h, d, r = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 6)
+    j = 40 + draw.whole(0, 20)
+    q = draw.normal(h, d, scales=(1.0, 0.1, 3.0))
+    return q, draw.normal(j, r, scales=(1.0,)), draw.normal(h, r, d, scales=(1.0,)), draw.normal(h, r, d, scales=(1.0,))
+
+
+check_absorbed = Exercise(
+    name="reading without keys",
+    solution=_absorbed,
+    cases=_latents,
+    legal=_any_latents,
+    mistakes={
+        "divided by the root of the latent's width: the scores are those of the heads": (
+            lambda q, c, k, v: _absorbed(q, c, k, v, scale=c.shape[-1] ** -0.5)
+        ),
+        "the scale is forgotten": lambda q, c, k, v: _absorbed(q, c, k, v, scale=1.0),
+        "W_k and W_v have changed places": lambda q, c, k, v: _absorbed(q, c, v, k),
+        "W_k serves for both": lambda q, c, k, v: _absorbed(q, c, k, k),
+        "all heads use the W_k of the first": lambda q, c, k, v: _absorbed(q, c, k[:1].expand_as(k), v),
+        "all heads use the W_v of the first": lambda q, c, k, v: _absorbed(q, c, k, v[:1].expand_as(v)),
+        "what was read is not brought back to the width of a head": lambda q, c, k, v: (
+            (torch.einsum("hd,hrd->hr", q, k) @ c.mT / q.shape[-1] ** 0.5).softmax(-1) @ c
+        ),
+        "the mean of all words is read, whatever was asked": lambda q, c, k, v: _absorbed(0 * q, c, k, v),
+    },
+    room=lambda q, c, w_k, w_v: max(c.numel(), w_k.numel(), len(q) * len(c)),
+    too_large="Keys or values of all words were made. Bring the query to the latents instead.",
+    next_step="Next: where a latent comes from.",
+)
+
+
+# ---- one memory for two projections
+
+
+def _pairs() -> list[tuple]:
+    """W_k (m, k), W_v (m, v), and how many numbers may be kept: even, so that half of it exists."""
+    sizes = [(6, 4, 4, 2), (7, 5, 3, 4), (8, 6, 6, 4)]
+    return [(_random(m, k), _random(m, v, seed=m), kept) for m, k, v, kept in sizes]
+
+
+def _joint(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
+    found = fit_latent(w_k.mT, w_v.mT, kept)
+    return [(found.keys @ found.down).mT, (found.values @ found.down).mT]
+
+
+def _cut(w: Tensor, kept: int) -> Tensor:
+    u, s, vt = torch.linalg.svd(w, full_matrices=False)
+    return (u[:, :kept] * s[:kept]) @ vt[:kept]
+
+
+def _below(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
+    """Cut the two laid below each other, filled up to one width: they then share outputs, not inputs."""
+    wide = max(w_k.shape[1], w_v.shape[1])
+    filled = [torch.nn.functional.pad(w, (0, wide - w.shape[1])) for w in (w_k, w_v)]
+    one, other = _cut(torch.cat(filled), kept).chunk(2)
+    return [one[:, : w_k.shape[1]], other[:, : w_v.shape[1]]]
+
+
+def _smallest(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
+    u, s, vt = torch.linalg.svd(torch.cat([w_k, w_v], 1), full_matrices=False)
+    return list(((u[:, -kept:] * s[-kept:]) @ vt[-kept:]).split([w_k.shape[1], w_v.shape[1]], 1))
+
+
+def _any_pair(draw: Draw) -> tuple:
+    m, k, v = draw.whole(3, 8), draw.whole(2, 6), draw.whole(2, 6)
+    return draw.normal(m, k), draw.normal(m, v), 2 * draw.whole(1, min(m, k + v) // 2)
+
+
+check_joint = Exercise(
+    name="one memory for keys and values",
+    solution=_joint,
+    cases=_pairs,
+    legal=_any_pair,
+    mistakes={
+        "the two are cut apart, so twice as many numbers are kept": (
+            lambda k, v, n: [_cut(k, min(n, *k.shape)), _cut(v, min(n, *v.shape))]
+        ),
+        "the two are cut apart, half of the numbers for each": lambda k, v, n: [_cut(k, n // 2), _cut(v, n // 2)],
+        "they were laid below each other: lay them side by side, both read the same word": _below,
+        "the smallest singular values were kept": _smallest,
+        "values are left out: nothing of W_v was cut": lambda k, v, n: [_joint(k, v, n)[0], v],
+        "keys decide alone what is kept": lambda k, v, n: [
+            _cut(k, min(n, *k.shape)),
+            _cut(k, min(n, *k.shape)) @ torch.linalg.pinv(k) @ v,
+        ],
+        "one number too few is kept": lambda k, v, n: _joint(k, v, n - 1),
+    },
+    next_step="So a trained layer gets a smaller memory.",
+)

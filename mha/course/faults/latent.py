@@ -1,0 +1,52 @@
+"""Faults of layers that keep a latent.
+
+Taught in: compress.
+"""
+
+import torch
+
+from mha.course.faults.exhibit import Exhibit
+
+RANDOM = torch.Generator().manual_seed(0)
+OWN, TURNED = 8, 8  # channels of a query that come from the latent, and those that are turned
+
+
+Q, K, V = (torch.randn(1, 2, 5, OWN + TURNED, generator=RANDOM) for _ in range(3))
+
+
+def scaled_by_the_first_part(q, k, v):
+    """Divide by the root of the channels that come from the latent, and forget the turned ones."""
+    scores = q @ k.mT / OWN**0.5
+    return scores.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf).softmax(-1) @ v
+
+
+def scaled_by_both_parts(q, k, v):
+    """Divide by the root of all channels that are compared."""
+    scores = q @ k.mT / (OWN + TURNED) ** 0.5
+    return scores.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf).softmax(-1) @ v
+
+
+def every_word_agrees_with_the_kernel(attend):
+    """Torch's own kernel divides by the root of the whole width, and every word must agree with it."""
+    right = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
+    return torch.allclose(attend(Q, K, V), right, atol=1e-5)
+
+
+def the_first_word_agrees(attend):
+    """The first word sees one key, whose weight is 1 whatever the scale."""
+    return torch.allclose(attend(Q, K, V)[:, :, 0], V[:, :, 0], atol=1e-5)
+
+
+LATENT = (
+    Exhibit(
+        "A scale that lacks a factor",
+        "The first word of every text is right, and the others are not.",
+        "Somebody who compares two programs on more than one word.",
+        scaled_by_the_first_part,
+        scaled_by_both_parts,
+        every_word_agrees_with_the_kernel,
+        the_first_word_agrees,
+        ("onnxruntime/mobius#548",),
+        "compress#a-fault-from-the-wild",
+    ),
+)

@@ -1,0 +1,75 @@
+"""The attention of DeepSeek-V2 and -V3 as ``transformers`` builds it: which part of its matrices is which of ours.
+
+Taught in: compress.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mha.checks import checked
+from mha.interop.plan import Plan, refuse
+from mha.interop.rotary import plain_base
+from mha.layers.latent import EPS
+from mha.layers.positions import RotaryPositions
+
+OPTIONS = {
+    "d_model": "hidden_size",
+    "heads": "num_attention_heads",
+    "d_head": "qk_nope_head_dim",
+    "d_latent": "kv_lora_rank",
+    "d_query": "q_lora_rank",
+    "d_rotary": "qk_rope_head_dim",
+    "dropout": "attention_dropout",
+    "positions": "rope_parameters",
+}
+
+
+@checked
+def deepseek_plan(module: Any) -> Plan:
+    """Describe ``DeepseekV2Attention`` and ``DeepseekV3Attention``: the parts of three joined matrices, by our names.
+
+    Both compute their norms in float32 whatever the weights, V2 its turns too, and their explicit path its softmax: in
+    float64 they agree with ours to about 1e-7.
+    """
+    name, config = type(module).__name__, module.config
+    base, reasons = plain_base(config)
+    heads, own, turned = module.num_heads, module.qk_nope_head_dim, module.qk_rope_head_dim
+    norms = [norm for norm in (module.q_a_layernorm, module.kv_a_layernorm) if norm is not None]
+    unlike = {
+        f"v_head_dim = {module.v_head_dim}, qk_nope_head_dim = {own}: here values are as wide as keys": (
+            module.v_head_dim != own
+        ),
+        "attention_bias = True: here the compressing maps have none": module.kv_a_proj_with_mqa.bias is not None,
+        f"num_key_value_heads = {config.num_key_value_heads}: every head has keys of its own": (
+            module.num_key_value_groups != 1
+        ),
+        f"norms with eps {[norm.variance_epsilon for norm in norms]}: here it is {EPS}": any(
+            norm.variance_epsilon != EPS for norm in norms
+        ),
+    }
+    reasons += [reason for reason, holds in unlike.items() if holds]
+    refuse(name, reasons, "Make the module with a configuration without these, and convert again.")
+    queries: nn.Linear = module.q_proj if module.q_lora_rank is None else module.q_b_proj
+    of_queries = queries.weight.detach().unflatten(0, (heads, own + turned))
+    of_both = module.kv_b_proj.weight.detach().unflatten(0, (heads, 2 * own))
+    latent, key = module.kv_a_proj_with_mqa.weight.detach().split([module.kv_lora_rank, turned])
+    weights: dict[str, torch.Tensor] = {
+        "W_q.weight": of_queries[:, :own],
+        "W_k.weight": of_both[:, :own],
+        "W_v.weight": of_both[:, own:],
+        "W_o.weight": module.o_proj.weight.detach(),
+        "W_down.weight": latent,
+        "norm_latent.weight": module.kv_a_layernorm.weight.detach(),
+        "W_rotary_q.weight": of_queries[:, own:],
+        "W_rotary_k.weight": key,
+    }
+    if module.q_lora_rank is not None:
+        weights["W_down_q.weight"] = module.q_a_proj.weight.detach()
+        weights["norm_query.weight"] = module.q_a_layernorm.weight.detach()
+    sizes = {"d_model": module.hidden_size, "heads": heads, "kv_heads": heads, "d_head": own, "norm": True}
+    sizes |= {"kdim": module.kv_lora_rank, "vdim": module.kv_lora_rank, "bias": "", "d_latent": module.kv_lora_rank}
+    sizes |= {"d_rotary": turned, "d_query": module.q_lora_rank, "dropout": module.attention_dropout}
+    layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
+    return Plan(name, sizes, weights, OPTIONS, RotaryPositions(base, layout, precision=torch.float32))

@@ -1,0 +1,468 @@
+"""Keys and values of all heads are made from one short vector a word, and only that vector is kept.
+
+Taught in: compress.
+"""
+
+import copy
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, said
+from mha.functional.attention import NOTHING, Edits, attend, split_heads
+from mha.functional.latent import Latent, count_forms, fit_latent
+from mha.layers.base import Heads, check_choice, check_positions, cut_linear, fill_in
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part, count_linear, count_weights
+from mha.layers.positions import RelativePositions, RotaryPositions
+
+EPS = 1e-6  # of the norms, as in the released code
+
+
+class LatentCache(KeyValueCache):
+    """Remember one short row for each word: its latent, and the rotated key that all heads share.
+
+    Costs: d_latent + d_rotary numbers for each position, whatever the number of heads.
+    Shapes: rows (b, 1, n, d_latent + d_rotary); the values are a view of their first d_latent channels.
+    Raises: ValueError as KeyValueCache.
+    Source: DeepSeek-AI 2024, section 2.1.
+    Taught in: compress.
+    """
+
+    def append(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the new rows and return all of them: as keys, and their first channels as values."""
+        rows, _ = super().append(k, k[..., :0])
+        return rows, rows[..., : v.shape[-1]]
+
+
+def check_words(name: str, x: Tensor, linear: nn.Linear) -> None:
+    """Refuse words that a projection cannot take, by name, shape and remedy."""
+    check_is_tensor(name, x)
+    if x.ndim != 3:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
+    if x.shape[-1] != linear.in_features:
+        raise ValueError(
+            f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, "
+            f"but this layer was built for {linear.in_features}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
+    if 0 in x.shape:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
+    check_like_weights(name, x, linear.weight)
+
+
+def check_widths(d_latent: int, d_rotary: int, d_query: int | None) -> None:
+    """Refuse widths that make no latent, no pairs, no query."""
+    check_whole(d_latent=d_latent)
+    check_whole(0, d_rotary=d_rotary)
+    if d_query is not None:
+        check_whole(d_query=d_query)
+    if d_rotary % 2:
+        raise ValueError(f"d_rotary = {d_rotary}: rotary channels are turned in pairs, so it must be even")
+
+
+def turns(positions: RelativePositions | None) -> bool:
+    """Whether positions change queries and keys themselves, and not only the scores."""
+    return positions is not None and type(positions).turn is not RelativePositions.turn
+
+
+def choose_positions(positions: RelativePositions | None, d_rotary: int) -> RelativePositions | None:
+    """Return what marks the places; refuse positions that would stand between queries and latents."""
+    if positions is None:
+        return RotaryPositions(layout="interleaved") if d_rotary else None
+    name = type(positions).__name__
+    if turns(positions) and not d_rotary:
+        raise ValueError(
+            f"{name} turn queries and keys, but d_rotary = 0 leaves no channels for it: keys made from latents cannot "
+            "be turned, because W_k could not be absorbed any more. Give d_rotary, the width of a key of its own"
+        )
+    if d_rotary and not turns(positions):
+        raise ValueError(f"d_rotary = {d_rotary} channels are there to be turned, but {name} turn nothing: give 0")
+    return positions
+
+
+class LatentAttention(Heads):
+    """Attend with heads whose keys and values all come from one short vector a word, the latent, which alone is kept.
+
+    Positions cannot be turned into such keys. They get channels of their own: each head has ``d_rotary`` more for its
+    query, and all heads share one turned key. Read in two forms with the same result. *Expanded*, keys and values are
+    made from the latents. *Absorbed*, ``W_k`` is applied to the queries and ``W_v`` to what was read, and the heads
+    read the latents themselves. Without a cache the expanded form runs; behind one the form that takes fewer
+    operations (:func:`mha.functional.count_forms`); ``absorb`` decides it.
+
+    Plain when: ``d_rotary`` is 0, there is no norm, and ``d_latent`` is ``d_model`` with a ``W_down`` of ones on the
+        diagonal: then the layer's input is kept, half as much as keys and values.
+    Changes: ``W_k`` and ``W_v``, which read latents made by ``W_down``; with ``d_query`` also ``W_q``.
+    Costs: d_model · (2 · h·d + d_latent) + 2 · d_latent · h·d weights, and the rotary ones; a cache of d_latent +
+        d_rotary numbers a word. Absorbed, a score takes d_latent + d_rotary multiplications instead of d + d_rotary.
+    Shapes: as :class:`mha.MultiHeadAttention`, with one memory for keys and values; a cache holds rows (b, 1, n,
+        d_latent + d_rotary).
+    Raises: ValueError for widths out of range, for positions that turn without ``d_rotary``, for a value of its own,
+        and as MultiHeadAttention.
+    Source: DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
+    Differs from the paper: with ``norm``, latents of keys and of queries pass an RMSNorm, as in the released code.
+    Differs from the released code: the norm is computed in the type of the words, there in float32; one matrix there
+        is several here, by name.
+    Taught in: compress.
+    """
+
+    heads_apart = True
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_latent: int,
+        *,
+        d_rotary: int = 0,
+        d_query: int | None = None,
+        norm: bool = False,
+        d_head: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+    ) -> None:
+        """Make the layer.
+
+        ``d_rotary`` is the width of the turned channels, ``d_query`` that of compressed queries, ``norm`` puts an
+        RMSNorm behind each compression; ``positions`` are rotary with neighboring pairs unless given. The other
+        keywords are those of :class:`mha.Heads`.
+        """
+        check_widths(d_latent, d_rotary, d_query)
+        positions = choose_positions(positions, d_rotary)
+        super().__init__(d_model, heads, d_head=d_head, bias=bias, dropout=dropout, positions=positions)
+        self.d_latent, self.d_rotary, self.d_query, self.norm = d_latent, d_rotary, d_query, norm
+        inner, of_queries = heads * self.d_head, d_query or d_model
+        self.W_down = nn.Linear(d_model, d_latent, bias=False)
+        self.W_k = nn.Linear(d_latent, inner, bias=self.W_k.bias is not None)
+        self.W_v = nn.Linear(d_latent, inner, bias=self.W_v.bias is not None)
+        self.norm_latent = nn.RMSNorm(d_latent, eps=EPS) if norm else None
+        if d_query is not None:
+            self.W_down_q = nn.Linear(d_model, d_query, bias=False)
+            self.W_q = nn.Linear(d_query, inner, bias=self.W_q.bias is not None)
+            self.norm_query = nn.RMSNorm(d_query, eps=EPS) if norm else None
+        if d_rotary:
+            self.W_rotary_q = nn.Linear(of_queries, heads * d_rotary, bias=False)
+            self.W_rotary_k = nn.Linear(d_model, d_rotary, bias=False)
+
+    @classmethod
+    @checked
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads) -> "LatentAttention":
+        """Make the layer that does what a plain one does, and keeps its input; :func:`compress` makes shorter ones."""
+        settings = layer.settings(positions=not turns(layer.positions))
+        kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
+        if {kdim, vdim} != {layer.d_model}:
+            raise ValueError(
+                f"kdim = {kdim}, vdim = {vdim}, d_model = {layer.d_model}: keys and values come from one latent, so "
+                "all three must be equal"
+            )
+        new = cls(**settings, d_latent=layer.d_model).to(layer.W_q.weight)
+        for name, old in layer.named_parameters():
+            new.get_parameter(name).copy_(old)
+        nn.init.eye_(new.W_down.weight)
+        return new.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j m"] | None = None,
+        value: Float[Tensor, "b j m"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+        absorb: bool | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Compress, read in one of the two forms, merge."""
+        if absorb is not None:
+            check_flag(absorb=absorb)
+        q, rows = self.squeeze(query, key, value, mask, is_causal=is_causal, cache=cache)
+        if absorb is None:
+            absorb = cache is not None and self.absorbs(q.shape[2], rows.shape[2])
+        read = self.read_absorbed if absorb else self.read_expanded
+        return self.merge(self.at_heads(read(q, rows, mask, is_causal)))
+
+    def absorbs(self, i: int, j: int) -> bool:
+        """Whether the absorbed form takes fewer operations, with i queries and j latents that are there."""
+        counted = count_forms(i, j, self.heads, self.d_head, self.d_latent, self.d_rotary)
+        return counted.absorbed < counted.expanded
+
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Make queries and keys (b, h, n, d + d_rotary) and values (b, h, n, d): the expanded form."""
+        q, rows = self.squeeze(query, key, value, mask, is_causal=is_causal, cache=cache)
+        return q, *self.expand(rows)
+
+    def squeeze(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary)."""
+        key, value = fill_in(query, key, value, is_causal)
+        self.check(query, key, value)
+        if cache is not None:
+            if not hasattr(cache, "recall"):
+                raise TypeError(
+                    f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
+                )
+            cache.check(self, query, key, value, mask)
+        start = 0 if cache is None else cache.length
+
+        def fresh() -> tuple[Tensor, Tensor]:
+            rows = self.compressed(self.W_down(key), self.norm_latent)[:, None]
+            if self.d_rotary:
+                rows = torch.cat([rows, self.into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
+            return rows, rows[..., : self.d_latent]
+
+        rows, _ = fresh() if cache is None else cache.recall(self, key, value, fresh)
+        return self.queries(query, start), rows
+
+    def compressed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
+        """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words."""
+        return x if norm is None else norm(x.to(norm.weight)).to(x)
+
+    def queries(self, x: Tensor, start: int) -> Tensor:
+        """Make the queries of words at positions from ``start`` on: their own channels, then the turned ones."""
+        if self.d_query is not None:
+            x = self.compressed(self.W_down_q(x), self.norm_query)
+        q = split_heads(self.W_q(x), self.heads)
+        return torch.cat([q, self.into_heads(self.W_rotary_q(x), self.heads, start)], -1) if self.d_rotary else q
+
+    def expand(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Make the keys and values of all heads from the rows."""
+        latents, turned = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
+        k, v = (split_heads(linear(latents), self.heads) for linear in (self.W_k, self.W_v))
+        return torch.cat([k, turned[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
+
+    def read_expanded(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+        """Read in the expanded form: every head has keys and values of its own."""
+        k, v = self.expand(rows)
+        edits = self.edits(NOTHING)
+        if self.d_rotary and not edits:  # the fused kernel wants values as wide as keys
+            v = F.pad(v, (0, self.d_rotary))
+        return self.read(q, k, v, mask, is_causal=is_causal, edits=edits)[..., : self.d_head]
+
+    def read_absorbed(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+        """Read in the absorbed form: all heads share one key, the row, and one value, its latent."""
+        w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
+        own, turned = q.split([self.d_head, self.d_rotary], -1)
+        scale, dropout = 1 / math.sqrt(q.shape[-1]), self.dropout if self.training else 0.0
+        edits = self.edits(NOTHING)
+        if edits and self.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
+            of_bias = scale * (own * self.W_k.bias.to(own).view(self.heads, 1, -1)).sum(-1, keepdim=True)
+            edits = self.edits(Edits(scores=lambda scores: scores + of_bias))
+        shares: list[Tensor] = []
+        noted = self.W_v.bias is not None and (bool(edits) or dropout > 0 or mask is not None)
+        if noted:  # a row of weights may not sum to 1, so it must be said how much of the bias is read
+
+            def weigh(weights: Tensor) -> Tensor:
+                weights = F.dropout(weights, dropout) if dropout else weights
+                shares.append(weights.sum(-1, keepdim=True))
+                return weights
+
+            edits = edits.then(weights=weigh)
+        if edits:
+            k, v = rows, rows[..., : self.d_latent]
+        else:  # the fused kernel wants values as wide as keys, and gives each thread heads of its own
+            k = v = rows.expand(-1, math.gcd(self.heads, torch.get_num_threads()), -1, -1)
+        read = attend(
+            torch.cat([own @ w_k, turned], -1),
+            k,
+            v,
+            mask,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=True,
+            dropout=0.0 if noted else dropout,
+            edit_scores=edits.scores,
+            edit_weights=edits.weights,
+        )
+        heads = read[..., : self.d_latent] @ w_v.mT
+        if self.W_v.bias is None:
+            return heads
+        bias = self.W_v.bias.to(heads).view(self.heads, 1, -1)
+        return heads + (shares[0].to(heads) * bias if noted else bias)
+
+    def check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Refuse inputs that the projections cannot take, and values that come from elsewhere than the keys."""
+        for name, x, linear in (
+            ("query", query, self.W_q if self.d_query is None else self.W_down_q),
+            ("key", key, self.W_down),
+            ("value", value, self.W_down),
+        ):
+            check_words(name, x, linear)
+        if value is not key:
+            raise ValueError(
+                f"value {tuple(value.shape)} is another tensor than key {tuple(key.shape)}, but both are made from one "
+                "latent: leave value out"
+            )
+        if query.shape[0] != key.shape[0]:
+            raise ValueError(f"query {tuple(query.shape)} and key {tuple(key.shape)} must have one batch size")
+        check_positions(self.positions, query, key)
+
+    @checked
+    @torch.no_grad()
+    def take_heads(self, heads: Iterable[int]) -> "LatentAttention":
+        """Make a smaller layer of some heads; what all heads share stays whole. Taught in: pruning_heads."""
+        chosen = check_choice(self, heads)
+        smaller = super().take_heads(chosen)
+        if self.d_rotary:
+            rows = (torch.tensor(chosen)[:, None] * self.d_rotary + torch.arange(self.d_rotary)).flatten()
+            smaller.W_rotary_q = cut_linear(self.W_rotary_q, rows, 0)
+        return smaller
+
+    @checked
+    def cost(
+        self,
+        b: int,
+        i: int,
+        j: int | None = None,
+        *,
+        fresh: int | None = None,
+        stored: bool = False,
+        absorb: bool | None = None,
+    ) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
+
+        Behind a cache ``fresh`` is given. Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries
+        and reads pass them; the rows are read once, by the scores, unless the weights are ``stored``.
+        """
+        cached = fresh is not None
+        j = i if j is None else j
+        fresh = j if fresh is None else fresh
+        if min(b, i, j) < 1 or not 0 <= fresh <= j:
+            raise ValueError(f"b = {b}, i = {i}, j = {j}, fresh = {fresh}: at least 1, and 0 to {max(j, 0)} fresh keys")
+        absorb = cached and self.absorbs(i, j) if absorb is None else absorb
+        stored = stored or getattr(self.positions, "bias", None) is not None
+        size, inner, wide = self.W_q.weight.element_size(), self.W_o.in_features, self.d_latent + self.d_rotary
+        rows = {"W_down_q": b * i, "W_q": b * i, "W_rotary_q": b * i, "W_down": b * fresh, "W_rotary_k": b * fresh}
+        rows |= {} if absorb else {"W_k": b * j, "W_v": b * j}
+        rows |= {"W_o": b * i}
+        parts = {name: count_linear(getattr(self, name), n) for name, n in rows.items() if hasattr(self, name)}
+        scores, latents = b * self.heads * i * j, b * j * self.d_latent
+        twice = 2 * scores if stored else 0  # written by one step and read by the next
+        key, read = (wide, self.d_latent) if absorb else (self.d_head + self.d_rotary, self.d_head)
+        q, heads = b * self.heads * i * key, b * self.heads * i * read
+        k, v = (b * j * wide, latents if stored else 0) if absorb else (b * self.heads * j * n for n in (key, read))
+        if absorb:
+            narrow = b * i * inner
+            for name, linear in (("W_k", self.W_k), ("W_v", self.W_v)):
+                moved = size * (narrow + narrow // self.d_head * self.d_latent + count_weights(linear))
+                parts[name] = Part(2 * narrow * self.d_latent, moved)
+        parts["scores"] = Part(2 * scores * key, size * (q + k + twice))
+        parts["read"] = Part(2 * scores * read, size * (v + heads + twice))
+        parameters = sum(p.numel() for p in self.parameters())
+        alive = b * self.heads * i * (self.d_head + self.d_rotary) + (0 if cached and fresh < j else b * j * wide)
+        peak = alive + (self._peak_absorbed if absorb else self._peak_expanded)(b, i, j, stored)
+        return Cost(parameters, parts, size * parameters, size * b * j * wide, size * peak)
+
+    def _peak_expanded(self, b: int, i: int, j: int, stored: bool) -> int:
+        """Count the numbers that live beside queries and rows at the fullest moment of the expanded form."""
+        of_head, turned = b * self.heads, self.d_head + self.d_rotary
+        k, v, scores = of_head * j * turned, of_head * j * self.d_head, of_head * i * j
+        if stored:
+            return k + v + of_head * i * turned + k + 2 * scores
+        if self.d_rotary:  # keys are joined and values are filled up: twice there is an old and a new tensor
+            return k + max(2 * v, v + k, k + of_head * i * (turned + 1))
+        return k + v + of_head * i * (turned + 1)
+
+    def _peak_absorbed(self, b: int, i: int, j: int, stored: bool) -> int:
+        """Count the numbers that live beside queries and rows at the fullest moment of the absorbed form."""
+        rows, wide = b * self.heads * i, self.d_latent + self.d_rotary
+        weight = b * self.heads * self.d_head * self.d_latent if b > 1 else 0  # a batched product copies it
+        asking = max(rows * (self.d_head + self.d_latent) + weight, rows * (self.d_latent + wide))
+        reading = rows * (2 * wide + (2 * j if stored else 1))
+        biased = rows * self.d_head if self.W_v.bias is not None else 0
+        answering = rows * (wide + self.d_head) + max(weight, biased)
+        return max(asking, reading, answering)
+
+    @checked
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> LatentCache:
+        """Make an empty cache for this layer."""
+        return LatentCache(capacity, filling)
+
+
+@checked
+@torch.no_grad()
+def compress(layer: Heads, d_latent: int) -> LatentAttention:
+    """Let a trained layer keep ``d_latent`` numbers a word in place of keys and values, and change it least.
+
+    ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
+    and biases stay. From the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d
+    for g shared key heads of width d.
+
+    Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, and for a layer that computes something else
+        than plain heads which may share keys: it is tried on a few random words.
+    Differs from the paper: it trains latents from the start and converts nothing.
+    Taught in: compress.
+    """
+    name = type(layer).__name__
+    own = {part.partition(".")[0] for part in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o"}
+    shared = layer.kv_heads * layer.d_head, layer.d_model
+    wrong = own or any(tuple(linear.weight.shape) != shared for linear in (layer.W_k, layer.W_v))
+    if wrong or tuple(layer.W_q.weight.shape) != (layer.heads * layer.d_head, layer.d_model):
+        raise ValueError(f"{name} is no layer of plain heads over one sequence, which may share keys: give such a one")
+    if turns(layer.positions):
+        raise ValueError(
+            f"this layer has {type(layer.positions).__name__} inside, which turn the keys behind W_k: such keys are "
+            "not made from a latent. Take a layer without them"
+        )
+    if not 1 <= d_latent <= layer.d_model:
+        raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a word, where nothing changes")
+    found = fit_latent(layer.W_k.weight, layer.W_v.weight, layer.d_model)
+    old, new = copy.deepcopy(layer).double().eval(), _remade(layer, found).double().eval()
+    words = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
+    if not torch.allclose(old(words), new(words), rtol=1e-3, atol=1e-3 * float(old(words).abs().max())):
+        raise ValueError(f"{name} computes something else than plain heads: on random words its output differs")
+    return _remade(layer, Latent(*(part[:d_latent] if n == 0 else part[:, :d_latent] for n, part in enumerate(found))))
+
+
+def _remade(layer: Heads, found: Latent) -> LatentAttention:
+    """Make a layer around the new factors; queries, outputs and biases stay."""
+    bias = "".join(letter for letter in "qkvo" if getattr(layer, f"W_{letter}").bias is not None)
+    new = LatentAttention(
+        layer.d_model,
+        layer.heads,
+        len(found.down),
+        d_head=layer.d_head,
+        bias=bias,
+        dropout=layer.dropout,
+        positions=layer.positions,
+    ).to(layer.W_q.weight)
+    new.W_down.weight.copy_(found.down)
+    for linear, old, up in ((new.W_k, layer.W_k, found.keys), (new.W_v, layer.W_v, found.values)):
+        linear.weight.copy_(_of_all(up, layer))
+        if linear.bias is not None:
+            linear.bias.copy_(_of_all(old.bias, layer))
+    new.W_q.load_state_dict(layer.W_q.state_dict())
+    new.W_o.load_state_dict(layer.W_o.state_dict())
+    return new.train(layer.training)
+
+
+def _of_all(rows: Tensor, layer: Heads) -> Tensor:
+    """Copy the rows of a shared head for each head that reads it."""
+    of_heads = rows.unflatten(0, (layer.kv_heads, layer.d_head))
+    return of_heads.repeat_interleave(layer.heads // layer.kv_heads, 0).flatten(0, 1)
