@@ -272,7 +272,9 @@ def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
 
 
 def test_the_main_path_is_no_longer_than_a_reader_can_walk():
-    assert sum(reading_time.measure(path)["words"] for path in CHAPTERS) <= 48_000
+    """The chapters of before "Heads of today"; each of those is held by its own limit."""
+    earlier = [path for path in CHAPTERS if path.stem[:2] not in ("22", "23", "24")]
+    assert sum(reading_time.measure(path)["words"] for path in earlier) <= 46_000
 
 
 @every_chapter
