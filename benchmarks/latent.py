@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable
 
 import torch
@@ -42,9 +43,13 @@ def latent_step(layer: mha.LatentAttention, context: int, absorb: bool) -> Calla
     return step
 
 
-def steps(seconds: float = 12.0) -> str:
-    """Compare steps of latents, absorbed and expanded, with steps of full heads and of one key head."""
-    rows = []
+def steps(seconds: float = 8.0) -> str:
+    """Compare steps of latents, absorbed and expanded, with steps of full heads and of one key head.
+
+    On one thread, in time of the processor: what else a shared machine does counts little then.
+    """
+    rows, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)
     for context in CONTEXTS:
         runs = {"full": step_of(layer_of(HEADS), context), "again": step_of(layer_of(HEADS), context)}
         runs["1 key head"] = step_of(layer_of(1), context)
@@ -52,8 +57,10 @@ def steps(seconds: float = 12.0) -> str:
             layer = latent_of(d_latent, d_rotary)
             runs[f"{d_latent} + {d_rotary}"] = latent_step(layer, context, True)
         runs["expanded"] = latent_step(latent_of(*WIDTHS[0]), context, False)
-        found = ratios(take_turns(runs, seconds), "full")
+        clock = time.perf_counter if GPU else time.process_time
+        found = ratios(take_turns(runs, seconds, clock=clock), "full")
         rows.append([str(context), *(f"{found[name]:.2f}" for name in list(runs)[1:])])
         print(rows[-1], flush=True)
+    torch.set_num_threads(threads)
     names = [f"{c} + {r}, absorbed" for c, r in WIDTHS]
     return table(["context", "the same again", "1 key head (128 numbers)", *names, "96 + 32, expanded"], rows)
