@@ -16,12 +16,14 @@ from mha.functional.masks import (
     to_additive,
 )
 from mha.functional.procrustes import best_turn, group_heads, likeness
+from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
 from mha.functional.tiled import tiled_attention
 
 __all__ = [
     "Edits",
     "Shared",
     "attend",
+    "attend_with_sink",
     "attention_weights",
     "best_turn",
     "causal_mask",
@@ -39,6 +41,7 @@ __all__ = [
     "merge_heads",
     "padding_mask",
     "sliding_window",
+    "softmax_with_sink",
     "split_heads",
     "tiled_attention",
     "to_additive",
