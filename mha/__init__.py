@@ -13,6 +13,7 @@ from mha.layers.cache import KeyValueCache
 from mha.layers.collaborative import CollaborativeAttention
 from mha.layers.composable import ComposableAttention
 from mha.layers.feedback import FeedbackAttention
+from mha.layers.gated import GatedAttention
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import edit, watch
 from mha.layers.latent import LatentAttention
@@ -21,6 +22,7 @@ from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention
 from mha.layers.positions import LinearBias, RotaryPositions
 from mha.layers.routed import RoutedAttention
+from mha.layers.sinks import SinkAttention
 from mha.layers.sparse import SparseAttention
 from mha.layers.talking import TalkingAttention
 from mha.viz.headview import HeadView
@@ -30,6 +32,7 @@ __all__ = [
     "CollaborativeAttention",
     "ComposableAttention",
     "FeedbackAttention",
+    "GatedAttention",
     "GroupedAttention",
     "HeadView",
     "Heads",
@@ -42,6 +45,7 @@ __all__ = [
     "RotaryPositions",
     "RoutedAttention",
     "SelfAttention",
+    "SinkAttention",
     "SparseAttention",
     "TalkingAttention",
     "attend",

@@ -137,6 +137,10 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "bias": lambda: True,
     "fusion": lambda: "share",
     "gates": lambda: "released",
+    "gate": lambda: "head",
+    "sink": lambda: 0.5,
+    "softmax_with_sink.sink": lambda: torch.rand(4),
+    "attend_with_sink.sink": lambda: torch.rand(4),
     "rows": lambda: ["a", "b", "c"],
     "columns": lambda: ["d", "e", "f"],
     "dtype": lambda: torch.float32,
@@ -593,6 +597,8 @@ FREE = {
     ("Characters", "texts"), ("smooth", "losses"), ("Diagram", "arrows"), ("grid", "rows"), ("grid", "columns"),
     ("tiles", "rows"), ("read_program", "source"), ("LinearBias", "steep"), ("all_reduce_bytes", "numbers"),
     ("functions", "modules"), ("forward", "q"),  # the router of the paper does not ask the queries
+    ("attend_with_sink", "scale"), ("SinkAttention", "sink"), ("from_plain", "sink"),
+    ("attend_with_sink", "q"), ("attend_with_sink", "sink"),  # a kernel of torch takes NaN scores for hidden ones
 }  # fmt: skip
 TEXTS = {"caption", "name", "question", "x_label", "y_label", "bias", "alt"}  # any text will do
 NOT_ASKED = {("mha.layers.NormRouter.forward", "x")}

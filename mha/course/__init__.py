@@ -22,6 +22,7 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "sparsify",
     "merge_and_deepen",
     "feed_back",
+    "say_nothing",
     "compress",
     "choosing",
 )

@@ -17,6 +17,7 @@ from mha.functional.masks import (
     to_additive,
 )
 from mha.functional.procrustes import best_turn, group_heads, likeness
+from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
 from mha.functional.tiled import tiled_attention
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Operations",
     "Shared",
     "attend",
+    "attend_with_sink",
     "attention_weights",
     "best_turn",
     "causal_mask",
@@ -44,6 +46,7 @@ __all__ = [
     "merge_heads",
     "padding_mask",
     "sliding_window",
+    "softmax_with_sink",
     "split_heads",
     "tiled_attention",
     "to_additive",

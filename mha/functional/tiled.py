@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_whole, checked
-from mha.functional.attention import _check, _visible
+from mha.functional.attention import _visible, check_qkv
 
 
 @checked
@@ -35,7 +35,7 @@ def tiled_attention(
     Differs from the released code: queries are not cut into tiles, and the backward pass is torch's own, which stores.
     Taught in: counting_cost.
     """
-    _check(q, k, v)
+    check_qkv(q, k, v)
     check_whole(tile=tile)
     mask = _visible(q, k, mask, is_causal)
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)

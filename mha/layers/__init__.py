@@ -1,11 +1,12 @@
 """Attention layers, one file a kind, and what they share: positions, caches, hooks, costs."""
 
 from mha.layers.base import Heads, attention_layers
-from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache
+from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache, WindowCache
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products
 from mha.layers.composable import ComposableAttention, ComposedCache
 from mha.layers.cost import Cost, Part
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
+from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
 from mha.layers.latent import LatentAttention, LatentCache, compress
@@ -23,6 +24,7 @@ from mha.layers.positions import (
 )
 from mha.layers.routed import RoutedAttention
 from mha.layers.routers import HeadRouter, NormRouter, balance_loss, choose
+from mha.layers.sinks import SinkAttention
 from mha.layers.sparse import SparseAttention
 from mha.layers.talking import TalkingAttention, mix
 
@@ -35,6 +37,7 @@ __all__ = [
     "DecoderCache",
     "FeedbackAttention",
     "FeedbackMemory",
+    "GatedAttention",
     "GroupedAttention",
     "HeadRouter",
     "Heads",
@@ -55,9 +58,11 @@ __all__ = [
     "RoutedAttention",
     "Seen",
     "SelfAttention",
+    "SinkAttention",
     "SinusoidalPositions",
     "SparseAttention",
     "TalkingAttention",
+    "WindowCache",
     "align_heads",
     "attention_layers",
     "balance_loss",

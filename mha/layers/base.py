@@ -246,19 +246,20 @@ class Heads(Tapped):
                     f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
                 )
             cache.check(self, query, key, value, mask)
-        start = 0 if cache is None else cache.length
+        start = 0 if cache is None else cache.place
+        start_of_keys = start if cache is None or cache.turned else None  # such a cache turns them itself
         q = self.into_heads(self.W_q(query), self.heads, start)
 
         def fresh() -> tuple[Tensor, Tensor]:
-            k = self.into_heads(self.W_k(key), self.kv_heads, start)
+            k = self.into_heads(self.W_k(key), self.kv_heads, start_of_keys)
             return k, split_heads(self.W_v(value), self.kv_heads)
 
         return q, *(fresh() if cache is None else cache.recall(self, key, value, fresh))
 
-    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
-        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
+    def into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
+        """Cut queries or keys into heads, and mark their positions where the layer has a way to, and a ``start``."""
         x = split_heads(x, heads)
-        return x if self.positions is None else self.positions.turn(x, start)
+        return x if self.positions is None or start is None else self.positions.turn(x, start)
 
     def attend(
         self,

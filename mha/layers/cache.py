@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_whole, checked
 from mha.functional.masks import check_mask, padding_mask
+from mha.layers.positions import RelativePositions
 
 
 @runtime_checkable
@@ -22,6 +23,7 @@ class Reader(Protocol):
     W_k: nn.Linear
     W_v: nn.Linear
     heads: int
+    positions: RelativePositions | None
 
 
 class Reading:
@@ -53,7 +55,14 @@ class Reading:
 class OneLayer:
     """A cache of one layer's keys and values."""
 
+    length: int  # how many words were fed so far
+    turned = True  # whether keys are kept as positions have turned them, or as they were before
     _maps: tuple[nn.Linear, nn.Linear] | None = None
+
+    @property
+    def place(self) -> int:
+        """Where the next word stands, as its positions count."""
+        return self.length
 
     def check_layer(self, layer: Reader) -> None:
         """Refuse another layer than the one that filled the cache; layers that share their projections are one."""
@@ -131,26 +140,16 @@ class KeyValueCache(OneLayer):
 
     def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
-        i, total = query.shape[1], self.length + key.shape[1]
+        i = query.shape[1]
         self.check_layer(layer)
-        if key is not query:
-            raise ValueError(
-                "this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache"
-            )
-        if mask is not None and mask.shape[-1] not in (1, total):
-            raise ValueError(
-                f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {self.length} in "
-                f"the cache and {i} new: give it a column for each"
-            )
-        if mask is not None:
-            check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
+        _check_growing(layer, query, key, mask, self.length)
         words = self.mask(i)
         if words is not None:
             _check_filling(words, query.shape[0], f"cache.mask({i})", mask)
 
     @property
     def bytes(self) -> int:
-        """How much memory is taken: all of it at the first call."""
+        """How much memory is taken."""
         return 0 if self._k is None or self._v is None else self._k.nbytes + self._v.nbytes
 
     def recall(
@@ -166,22 +165,115 @@ class KeyValueCache(OneLayer):
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store the new keys and values and return all of them, oldest first."""
         end = self.length + k.shape[2]
-        if k.requires_grad or v.requires_grad:
-            raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+        _check_no_gradients(k, v)
         if end > self.capacity:
             raise ValueError(
                 f"the cache holds {self.capacity} positions, but {end} were fed: make it with capacity={end}"
             )
         if self._k is None or self._v is None:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
-        if _row(k) != _row(self._k) or _row(v) != _row(self._v):
-            raise ValueError(
-                f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
-                f"of {_row(self._k)} and {_row(self._v)}: use a new cache, one for each layer"
-            )
+        _check_continues(k, v, self._k, self._v)
         self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
         self.length = end
         return self._k[:, :, :end], self._v[:, :, :end]
+
+
+class WindowCache(KeyValueCache):
+    """Remember the first words of a text and the last ones, and forget what lies between: it never grows.
+
+    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new word sees the ``first`` words of the
+    text and the last ``window`` words, itself among them. A chunk of several words that does not fit into
+    first + window places wants ``mask=cache.mask(x_new.shape[1])``, because its words see different ones.
+
+    Positions inside the layer count the places in the cache, not those in the text, so no distance is ever larger than
+    the cache. Therefore keys are kept as they were before positions turned them, and turned anew at every call.
+
+    Costs: first + window − 1 keys and values of each head, however long the text; for each call a copy of them, and
+        with rotary positions 6·n·d operations for each head.
+    Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
+    Raises: ValueError where a chunk does not fit and no mask hides what its words do not see; where a chunk does not
+        fit and the layer has positions inside, because its words would stand at several places at once; and as
+        :class:`mha.KeyValueCache`. There is no filling: the first words of each text would stand elsewhere.
+    Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
+    Taught in: say_nothing.
+    """
+
+    turned = False
+
+    @checked
+    def __init__(self, window: int, *, first: int = 4) -> None:
+        """Keep the last ``window`` words and the ``first`` ones of the text, which may be 0."""
+        check_whole(window=window)
+        check_whole(0, first=first)
+        super().__init__(first + window)
+        self.window, self.first = window, first
+
+    @property
+    def place(self) -> int:
+        """Where the next word stands in the cache: behind all that is kept."""
+        return min(self.length, self.first + self.window - 1)
+
+    def fits(self, new: int) -> bool:
+        """Whether each of ``new`` words sees all that is kept and all that came before it in its chunk."""
+        check_whole(new=new)
+        return self.place + new <= self.capacity
+
+    def mask(self, new: int) -> Bool[Tensor, "i t"] | None:
+        """Show each of ``new`` words what is in its window, and the first words; None where that is everything.
+
+        It does not hide the future: ``is_causal=True`` does, as with any cache.
+        """
+        if self.fits(new):
+            return None
+        keys, places = torch.arange(self.place + new), torch.arange(self.place, self.place + new)
+        return (keys < self.first) | (keys > places[:, None] - self.window)
+
+    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
+        self.check_layer(layer)
+        new = query.shape[1]
+        _check_growing(layer, query, key, mask, self.place)
+        shown = self.mask(new)
+        if shown is None:
+            return
+        if layer.positions is not None and self.first:
+            room = self.capacity - self.place
+            raise ValueError(
+                f"{new} words came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
+                f"places in it: they would stand at several at once. Feed {room} words, then one at a time"
+            )
+        shown = shown.to(query.device)
+        if mask is None or bool((mask & ~shown).any()):
+            yours, does = ("", "no mask hides") if mask is None else (" & your mask", "the mask shows")
+            raise ValueError(
+                f"{new} words came, which see different words, and {does} what lies before the window of "
+                f"{self.window}: call the layer with mask=cache.mask({new}){yours}"
+            )
+
+    def recall(
+        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """Make the new keys and values, :meth:`append` them, and turn all keys by their places in the cache."""
+        k, v = super().recall(layer, key, value, fresh)
+        return (k if layer.positions is None else layer.positions.turn(k)), v
+
+    def append(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Return what is kept and the new, oldest first, and keep of it the first words and the last ones."""
+        _check_no_gradients(k, v)
+        new = k.shape[2]
+        if self._k is not None and self._v is not None:
+            _check_continues(k, v, self._k, self._v)
+            k, v = torch.cat([self._k, k], 2), torch.cat([self._v, v], 2)
+        self.length += new
+        self._k, self._v = (self._kept(x) for x in (k, v))
+        return k, v
+
+    def _kept(self, x: Tensor) -> Tensor:
+        """Return the rows that the next word may see, in memory of their own."""
+        later = max(self.first, x.shape[2] - self.window + 1)
+        return torch.cat([x[:, :, : self.first], x[:, :, later:]], 2)
 
 
 @dataclass
@@ -217,6 +309,33 @@ def _check_filling(words: Tensor, batch: int, name: str, mask: Tensor | None) ->
         raise ValueError(f"this cache has filling, and no mask hides it: call the layer with mask={name}")
     if bool((mask & ~words).any()):
         raise ValueError(f"this cache has filling, and the mask shows it: call the layer with mask={name} & your mask")
+
+
+def _check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | None, kept: int) -> None:
+    """Refuse another sequence, and a mask without a column for each key."""
+    i, total = query.shape[1], kept + key.shape[1]
+    if key is not query:
+        raise ValueError("this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache")
+    if mask is not None and mask.shape[-1] not in (1, total):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {kept} in the cache "
+            f"and {i} new: give it a column for each"
+        )
+    if mask is not None:
+        check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
+
+
+def _check_no_gradients(k: Tensor, v: Tensor) -> None:
+    if k.requires_grad or v.requires_grad:
+        raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+
+
+def _check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
+    if _row(k) != _row(old_k) or _row(v) != _row(old_v):
+        raise ValueError(
+            f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
+            f"of {_row(old_k)} and {_row(old_v)}: use a new cache, one for each layer"
+        )
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:

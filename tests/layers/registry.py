@@ -31,6 +31,7 @@ class Entry:
     apart: bool = True  # its heads work alone: some of them can be taken out
     composes: bool = False  # words say how heads are mixed, so that even the bias of a key matters
     routes: bool = False  # a query says how much its heads count, even where it sees a single key
+    spends: bool = False  # a row may sum to less than 1: a query, and the bias of a key, matter even to a single key
     whole: tuple[str, ...] = ()  # the projections that all heads share: they stay whole when heads are taken out
     keeps: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
@@ -60,6 +61,14 @@ def fixed():
     return mha.SparseAttention(8, 4, alpha=[1, 1.2, 1.5, 2], learned=False, positions=rotary())
 
 
+def off_by_one():
+    return mha.SinkAttention(6, 3, learned=False, positions=sloped())
+
+
+def gated_channels(**settings):
+    return mha.GatedAttention(8, 2, gate="channel", **settings)
+
+
 def stirred(layer):
     """Shake what mixes the heads, so that it matters."""
     with torch.no_grad():
@@ -84,6 +93,8 @@ MIXES = {"softmax": False, "apart": False}
 TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
 
+SINKS = {"softmax": False, "spends": True, "own": ("sink",)}
+GATES = {"routes": True, "own": ("W_g",)}
 READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
@@ -118,6 +129,19 @@ LAYERS = [
     Entry("overlapping, dropout", lambda: mha.OverlappingAttention(6, 3, 1, dropout=0.4), 6, dropout=True, apart=False),
     Entry("sparse heads", lambda: mha.SparseAttention(6, 3), 6, softmax=False, own=("raw_alpha",)),
     Entry("sparse heads of four kinds", fixed, 8, softmax=False, own=("fixed_alpha",), crosses=False, ordered=True),
+    Entry("heads beside a sink", lambda: mha.SinkAttention(6, 3), 6, **SINKS),
+    Entry("off by one, sloped", off_by_one, 6, crosses=False, ordered=True, **SINKS),
+    Entry(
+        "beside a sink, dropout",
+        lambda: mha.SinkAttention(8, 4, sink=[2, 0, -1, 1], dropout=0.4),
+        8,
+        dropout=True,
+        **SINKS,
+    ),
+    Entry("gated heads", lambda: mha.GatedAttention(6, 3), 6, **GATES),
+    Entry("gated channels", lambda: gated_channels(bias=False, dropout=0.4), 8, dropout=True, **GATES),
+    Entry("gated, rotary", lambda: gated_channels(positions=rotary()), 8, crosses=False, ordered=True, **GATES),
+    Entry("gated over another width", lambda: mha.GatedAttention(6, 2, kdim=4, vdim=7), 6, alone=False, **GATES),
     Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, keeps=True),
     Entry("merged heads without the average", lambda: mha.MergedAttention(6, 2, average=False), 6, **READS),
     Entry("feedback heads", lambda: stirred(mha.FeedbackAttention(6, 3, steps=9)), 6, alone=False, **FEEDS),

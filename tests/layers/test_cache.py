@@ -8,7 +8,7 @@ from oracle import LIMIT, error
 from registry import BATCH, LAYERS, every
 
 import mha
-from mha.layers import MemoryCache
+from mha.layers import MemoryCache, WindowCache
 from mha.models import LanguageModel
 
 
@@ -326,3 +326,158 @@ def test_a_cache_lives_where_its_keys_live():
     assert cache.length == 3
     assert cache._k.is_meta
     assert cache._v.is_meta
+
+
+# ---- the first words and the last ones
+
+
+def turned_by_hand(x, place, base=10000.0):
+    """One vector, turned by the angle of its place, channel c with channel c + d/2."""
+    half = len(x) // 2
+    angles = place * base ** (-torch.arange(half) / half)
+    a, b = x[:half], x[half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()])
+
+
+def streamed_by_hand(layer, x, window, first):
+    """Word after word: list what is kept, number it from 0, turn it, and read; one head and one key at a time."""
+    outputs, d = [], layer.d_head
+    for t in range(x.shape[1]):
+        kept = [j for j in range(t + 1) if j < first or j > t - window]
+        heads = []
+        for h in range(layer.heads):
+            g = slice(*(d * (h * layer.kv_heads // layer.heads + n) for n in (0, 1)))
+            q = turned_by_hand(layer.W_q(x[0, t])[h * d : (h + 1) * d], len(kept) - 1)
+            keys = [turned_by_hand(layer.W_k(x[0, j])[g], place) for place, j in enumerate(kept)]
+            powers = torch.stack([(q @ k / d**0.5).exp() for k in keys])
+            values = torch.stack([layer.W_v(x[0, j])[g] for j in kept])
+            heads.append((powers[:, None] * values).sum(0) / powers.sum())
+        outputs.append(layer.W_o(torch.cat(heads)))
+    return torch.stack(outputs)[None]
+
+
+def streamed(layer, x, window, first, chunks):
+    cache = WindowCache(window, first=first)
+    parts = [layer(x, mask=cache.mask(x.shape[1]), is_causal=True, cache=cache) for x in x.split(chunks, 1)]
+    assert cache.length == x.shape[1]
+    return torch.cat(parts, 1)
+
+
+@pytest.mark.parametrize(("window", "first"), [(1, 0), (3, 0), (1, 2), (4, 1), (3, 2), (20, 4)])
+@torch.no_grad()
+def test_positions_are_counted_inside_the_window_and_its_first_words(window, first):
+    x = torch.randn(1, 13, 8)
+    for layer in (RELATIVE["rotary"](), RELATIVE["shared"]()):
+        assert error(streamed(layer, x, window, first, 1), streamed_by_hand(layer, x, window, first)) < 1e-10
+
+
+WINDOWED = {e.name: e for e in LAYERS if e.caches and e.alone and not e.composes and not e.ordered}
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+@settings(max_examples=12)
+@given(chunks=chunkings(), window=st.integers(1, 5), first=st.integers(0, 3))
+@torch.no_grad()
+def test_a_window_with_first_words_is_its_mask_however_the_text_is_cut(name, chunks, window, first):
+    entry, n = WINDOWED[name], sum(chunks)
+    layer, x = entry.build().eval(), entry.words(n)
+    mask = mha.sliding_window(n, window) | ((torch.arange(n) < first) & mha.causal_mask(n))
+    assert error(streamed(layer, x, window, first, chunks), layer(x, mask=mask)) < LIMIT
+
+
+@settings(max_examples=12)
+@given(chunks=chunkings(), window=st.integers(1, 5))
+@torch.no_grad()
+def test_without_first_words_distances_are_those_of_the_text(chunks, window):
+    for build in (RELATIVE["rotary"], RELATIVE["sloped"]):
+        layer, x = build(), torch.randn(BATCH, sum(chunks), 8)
+        right = layer(x, mask=mha.sliding_window(sum(chunks), window))
+        assert error(streamed(layer, x, window, 0, chunks), right) < LIMIT
+
+
+@pytest.mark.parametrize("build", RELATIVE.values(), ids=RELATIVE)
+@torch.no_grad()
+def test_a_chunk_that_fits_is_read_as_word_by_word(build):
+    layer, x = build(), torch.randn(BATCH, 11, 8)
+    right = streamed(layer, x, 4, 2, 1)
+    for chunks in ([6, 1, 1, 1, 1, 1], [2, 4, *[1] * 5], [1, 3, 2, *[1] * 5]):
+        assert error(streamed(layer, x, 4, 2, chunks), right) < LIMIT
+
+
+@torch.no_grad()
+def test_a_window_takes_no_more_memory_for_a_longer_text():
+    layer, cache = RELATIVE["rotary"](), WindowCache(4, first=2)
+    for n in range(1, 30):
+        layer(torch.randn(3, 1, 8), is_causal=True, cache=cache)
+        assert cache.bytes == 2 * 3 * 8 * min(n, 5) * 8
+    assert cache.length == 29
+    assert cache.place == 5
+
+
+@torch.no_grad()
+def test_a_whole_model_streams_behind_windows():
+    build = lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())  # noqa: E731
+    model = LanguageModel(11, 8, build, layers=2, positions=None).eval()
+    words = torch.randint(0, 11, (2, 9))
+    caches = mha.layers.ModelCache([WindowCache(20, first=1), WindowCache(20, first=1)])
+    logits = torch.cat([model(one, cache=caches) for one in words.split(1, 1)], 1)
+    assert error(logits, model(words)) < LIMIT
+    assert caches.length == 9
+
+
+@torch.no_grad()
+def test_calls_that_a_window_cannot_serve_are_refused_and_it_is_not_spoiled(reader):
+    layer, x = mha.MultiHeadAttention(6, 2), torch.randn(2, 9, 6)
+    right, cache = streamed(layer, x, 3, 1, 1), WindowCache(3, first=1)
+    layer(x[:, :2], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"3 words came.*no mask hides.*window of 3.*mask=cache\.mask\(3\)$"):
+        layer(x[:, 2:5], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"the mask shows what lies before.*mask=cache\.mask\(3\) & your mask"):
+        layer(x[:, 2:5], mask=torch.ones(3, 5).bool(), is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"mask \(3, 4\) has 4 columns.*5 keys, 2 in the cache and 3 new"):
+        layer(x[:, 2:5], mask=torch.ones(3, 4).bool(), is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="another sequence"):
+        layer(x[:, 2:3], x, cache=cache)
+    with pytest.raises(ValueError, match="another layer filled this cache"):
+        mha.MultiHeadAttention(6, 2)(x[:, 2:3], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="do not continue"):
+        layer(x[:1, 2:3], is_causal=True, cache=cache)
+    with torch.enable_grad(), pytest.raises(ValueError, match="stores no gradients"):
+        layer(x[:, 2:3], is_causal=True, cache=cache)
+    assert cache.length == 2
+    rest = [layer(x[:, 2:7], mask=cache.mask(5), is_causal=True, cache=cache)]
+    rest += [layer(x[:, n : n + 1], is_causal=True, cache=cache) for n in (7, 8)]
+    assert error(torch.cat(rest, 1), right[:, 2:]) < LIMIT
+
+
+@torch.no_grad()
+def test_a_chunk_whose_words_would_stand_at_several_places_is_refused(reader):
+    layer, x, cache = RELATIVE["rotary"](), torch.randn(2, 9, 8), WindowCache(3, first=1)
+    with pytest.raises(ValueError, match=r"5 words came, but only 4 fit.*RotaryPositions.*Feed 4 words, then one at"):
+        layer(x[:, :5], mask=cache.mask(5), is_causal=True, cache=cache)
+    assert cache.length == cache.bytes == 0
+    layer(x[:, :4], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"2 words came, but only 1 fit"):
+        layer(x[:, 4:6], mask=cache.mask(2), is_causal=True, cache=cache)
+    layer(x[:, 4:5], is_causal=True, cache=cache)
+
+
+@torch.no_grad()
+def test_layers_that_keep_more_than_keys_and_values_refuse_a_window(reader):
+    for layer in (mha.ComposableAttention(8, 2), mha.MergedAttention(8, 2), mha.FeedbackAttention(8, 2)):
+        memory = () if isinstance(layer, mha.ComposableAttention) else (torch.randn(2, 5, 8),)
+        cache = WindowCache(3)
+        with pytest.raises((ValueError, TypeError), match=r"cache|Cache"):
+            layer(torch.randn(2, 3, 8), *memory, cache=cache)
+        assert cache.length == 0
+
+
+def test_windows_of_no_size_are_refused(reader):
+    with pytest.raises(ValueError, match="window = 0: it must be at least 1"):
+        WindowCache(0)
+    with pytest.raises(ValueError, match="first = -1: it must be at least 0"):
+        WindowCache(3, first=-1)
+    with pytest.raises(TypeError, match=r"window = 2\.5: it must be a whole number"):
+        WindowCache(2.5)
+    with pytest.raises(TypeError, match="filling"):
+        WindowCache(3, filling=[1, 0])

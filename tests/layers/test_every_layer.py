@@ -143,7 +143,9 @@ def test_a_layer_sees_exactly_what_its_mask_shows(entry):
     mask = torch.rand(QUERIES, QUERIES) < 0.5
     for sees in leaks(entry.build(), entry.words(), mask=mask).sees.values():
         with_itself = mask | (torch.eye(QUERIES, dtype=torch.bool) & mask.any(-1, keepdim=True))  # through its query
-        if not (entry.composes or entry.routes):  # else a single visible key gets weight 1 whatever the query
+        if not (
+            entry.composes or entry.routes or entry.spends
+        ):  # else a single visible key gets weight 1 whatever the query
             with_itself &= (mask.sum(-1, keepdim=True) > 1) | mask
         assert torch.equal(sees, with_itself)
 
@@ -163,7 +165,7 @@ def test_gradients_reach_every_weight(entry):
     assert x.grad.abs().min() > 0
     for name, weight in layer.named_parameters():
         if name == "W_k.bias" and not (
-            entry.ordered or entry.composes
+            entry.ordered or entry.composes or entry.spends
         ):  # it adds the same to every score of a row, which changes nothing
             assert weight.grad.abs().max() < 1e-12
         elif name != "W_k.bias":

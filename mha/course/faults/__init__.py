@@ -7,6 +7,7 @@ Taught in: the page "Fault museum" and the sections "A fault from the wild" of a
 """
 
 from mha.course.faults.exhibit import Exhibit
+from mha.course.faults.forgetting import FORGETTING
 from mha.course.faults.judging import JUDGING
 from mha.course.faults.latent import LATENT
 from mha.course.faults.masks import MASKS
@@ -15,7 +16,7 @@ from mha.course.faults.running import RUNNING
 from mha.course.faults.scoring import SCORING
 from mha.course.faults.splitting import SPLITTING
 
-EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *LATENT, *JUDGING)
+EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *JUDGING)
 
 
 __all__ = ["EXHIBITS", "Exhibit"]

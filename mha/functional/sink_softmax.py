@@ -1,0 +1,91 @@
+"""Attention with a sink: one more thing that every query may look at, and where there is nothing to read.
+
+Taught in: say_nothing.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mha.checks import check_flag, check_is_tensor, check_number, check_tensor
+from mha.functional.attention import attend, check_qkv
+from mha.functional.masks import causal_mask, check_mask
+
+LOWEST = -1e4  # a sink with this logit takes nothing: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
+
+
+def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:
+    """Turn scores into weights that sum to less than 1: the sink takes the rest of each row, and gives nothing.
+
+    A weight is exp(score) / (exp(sink) + the sum of exp over the row). A sink of 0 is softmax off by one.
+
+    Shapes: scores (…, h, i, j), ``sink`` one logit for each head (h,); returns (…, h, i, j).
+    Raises: ValueError for a ``sink`` of another number of heads.
+    Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for a sink of 0.
+    Taught in: say_nothing.
+    """
+    check_tensor(scores=scores)
+    if scores.ndim < 3:
+        raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be (…, heads, queries, keys)")
+    sink = _logits(sink, scores.shape[-3], scores)
+    column = sink[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+
+
+def attend_with_sink(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    v: Float[Tensor, "b g j c"],
+    sink: Float[Tensor, "h"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h i c"]:
+    """Read with :func:`softmax_with_sink` in place of softmax, on torch's fused kernel.
+
+    A sink is a key that every query of a head scores alike. So one word more stands in front: its value is 0, and a
+    channel of its own, which no other key has, makes its scores. That word asks too, which keeps the causal mask
+    square, and what it reads is thrown away.
+
+    Costs: copies of q, k and v; one query, one key and one channel more.
+    Shapes: as :func:`mha.attend`, with four axes; ``sink`` (h,).
+    Raises: as :func:`mha.attend`, and ValueError for a ``sink`` of another number of heads.
+    Taught in: say_nothing.
+    """
+    check_flag(is_causal=is_causal, enable_gqa=enable_gqa)
+    check_qkv(q, k, v, enable_gqa)
+    check_tensor(4, q=q, k=k, v=v)
+    sink = _logits(sink, q.shape[1], q)
+    i, j, d, c = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
+    scale = 1 / math.sqrt(d) if scale is None else scale
+    check_number(scale=scale)
+    if mask is not None:
+        check_mask(mask, (*q.shape[:3], j), q.device)
+        mask = mask & causal_mask(i, j, device=q.device) if is_causal else mask
+        mask = F.pad(mask.expand(*mask.shape[:-2], i, j), (1, 0, 1, 0), value=True)
+    wide = max(d + 1, c)  # the kernel wants values as wide as keys
+    q = torch.cat([q * scale, sink[:, None, None].expand(*q.shape[:3], 1)], -1)
+    q, k, v = (F.pad(x, (0, wide - x.shape[3], 1, 0)) for x in (q, k, v))
+    k[:, :, 0, d] = 1
+    causal = is_causal and mask is None
+    read = attend(q, k, v, mask, is_causal=causal, scale=1.0, enable_gqa=enable_gqa, dropout=dropout)
+    return read[:, :, 1:, :c]
+
+
+def _logits(sink: Tensor, heads: int, like: Tensor) -> Tensor:
+    """Return the logits in the type of the scores; refuse those of another number of heads."""
+    check_is_tensor("sink", sink)
+    if tuple(sink.shape) != (heads,) or not sink.is_floating_point():
+        raise ValueError(
+            f"sink has shape {tuple(sink.shape)} and {sink.dtype}, but there are {heads} heads in a tensor of shape "
+            f"{tuple(like.shape)}: give one real number for each"
+        )
+    if sink.device != like.device:
+        raise ValueError(f"sink is on {sink.device}, the scores on {like.device}: use sink.to('{like.device}')")
+    return sink.to(like.dtype).clamp(min=LOWEST)

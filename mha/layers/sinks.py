@@ -1,0 +1,176 @@
+"""A sink beside the keys: a head whose keys do not answer its question may leave its weight there, and read nothing.
+
+Taught in: say_nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.checks import check_finite, check_number, check_tensor, checked, said
+from mha.functional.attention import NOTHING, Edits
+from mha.functional.sink_softmax import LOWEST, attend_with_sink, softmax_with_sink
+from mha.layers.base import Heads
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part
+from mha.layers.positions import RelativePositions
+
+Logits = float | int | Iterable[float | int] | Tensor
+
+
+def check_logits(sink: Logits, heads: int) -> list[float]:
+    """Return one logit for each head; refuse what is none, and those of another number of heads."""
+    given = said(sink)
+    if isinstance(sink, Tensor):
+        check_tensor(0, 1, sink=sink)
+        check_finite(sink=sink)
+        sink = sink.tolist()
+    if isinstance(sink, str) or not isinstance(sink, Iterable):
+        check_number(sink=sink)
+        return [float(sink)] * heads
+    logits = list(sink)
+    check_number(**{f"sink[{h}]": logit for h, logit in enumerate(logits)})
+    if len(logits) != heads:
+        raise ValueError(f"sink = {given}: there are {heads} heads, give one number, or one for each of them")
+    return [float(logit) for logit in logits]
+
+
+class SinkAttention(Heads):
+    """Attend beside a sink: a place that every query may look at, and where there is nothing to read.
+
+    Its logit is one number a head, the same for all words. What the sink takes of a row the keys do not get, so the
+    weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
+
+    Plain when: ``sink`` is very low, as :meth:`from_plain` sets it. With ``sink`` = 0 and ``learned=False`` it is
+        softmax off by one, as ``nn.MultiheadAttention(add_zero_attn=True)`` has it.
+    Changes: the normalization: exp(sink) is added to the sum that divides each row.
+    Costs: one weight a head. On the fused kernel, which runs from ``fused_from`` queries on, copies of queries, keys
+        and values with one channel and one word more.
+    Shapes: as :class:`mha.MultiHeadAttention`; ``sink`` (h,); watched weights have no column for the sink.
+    Raises: ValueError for a ``sink`` that is no number or not one for each head, and as MultiHeadAttention.
+    Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for ``sink`` = 0.
+    Differs from the released code: keys are not shared by several heads, and no layer has a window.
+    Taught in: say_nothing.
+    """
+
+    heads_apart = True
+    fused_from = 64  # queries; for fewer, writing the weights down is cheaper than copying the keys
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        sink: Logits = 0.0,
+        learned: bool = True,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+    ) -> None:
+        """Make the layer; ``sink`` is one logit or one a head, and stays as it is unless it is ``learned``."""
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+        )
+        self.start, self.learned = check_logits(sink, heads), learned
+        of_heads = self.W_q.weight.new_empty(heads)
+        if learned:
+            self.sink = nn.Parameter(of_heads)
+        else:
+            self.register_buffer("sink", of_heads)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with the logits that the layer was made with."""
+        self.sink.copy_(torch.tensor(self.start, dtype=torch.float64, device="cpu"))
+
+    @classmethod
+    @checked
+    @torch.no_grad()
+    def from_plain(cls, layer: Heads, sink: Logits = LOWEST, *, learned: bool = False) -> "SinkAttention":
+        """Make a layer with the weights of a plain one: the same layer, unless ``sink`` is near its scores.
+
+        A very low sink takes nothing, so it has no slope and would never learn: to train it, begin with another one.
+        """
+        beside = cls(**layer.settings(), sink=sink, learned=learned).to(layer.W_q.weight)
+        for name, old in layer.named_parameters():
+            beside.get_parameter(name).copy_(old)
+        return beside.train(layer.training)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
+
+    def read(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+    ) -> Tensor:
+        """Read beside the sink: written out for few queries and for edits, on the fused kernel for many."""
+        if explicit or edits or not self._fuses(q.shape[2]):
+            edits = replace(edits, normalize=lambda scores: softmax_with_sink(scores, self.sink))
+            return super().read(q, k, v, mask, is_causal=is_causal, scale=scale, edits=edits)
+        dropout = self.dropout if self.training else 0.0
+        return attend_with_sink(q, k, v, self.sink, mask, is_causal=is_causal, scale=scale, dropout=dropout)
+
+    def _fuses(self, i: int) -> bool:
+        """Say whether i queries are worth the copies that the fused kernel needs."""
+        return i >= self.fused_from
+
+    @checked
+    def take_heads(self, heads: Iterable[int]) -> "SinkAttention":
+        """Make a smaller layer of some heads; each keeps its sink. Taught in: pruning_heads."""
+        chosen = list(heads)
+        smaller = super().take_heads(chosen)
+        kept = sorted(chosen)
+        smaller.sink.data = self.sink.detach()[kept].clone()
+        smaller.start = [self.start[h] for h in kept]
+        return smaller
+
+    @checked
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, with the column, or the copies, that the sink needs."""
+        stored = stored or not self._fuses(i) or getattr(self.positions, "bias", None) is not None
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored)
+        j, h, d, size = i if j is None else j, self.heads, self.d_head, self.W_q.weight.element_size()
+        weights = self.learned * h
+        if stored:  # the scores are copied, with one column more
+            rows = size * b * h * i * (j + 1)
+            cost.parts["sink"] = Part(0, 2 * rows)
+            peak = cost.peak + rows
+        else:
+            of_queries, of_keys = b * h * (i + 1) * (d + 1), b * h * (j + 1) * (d + 1)
+            more = (i + 1) * of_keys - b * h * i * j * d  # multiplications, in the scores and again in the read
+            copies = of_queries + 2 * of_keys
+            cost.parts["sink"] = Part(4 * more, size * 2 * (copies + of_queries))  # the read is copied too
+            peak = cost.peak + size * copies
+        return replace(
+            cost,
+            parameters=cost.parameters + weights,
+            weights=cost.weights + weights * size,
+            peak=peak,
+        )
