@@ -80,7 +80,7 @@ FORGETTING = (
     Exhibit(
         "Keys kept after their rotation",
         "A model that forgets old words writes well until its window is full, and badly afterwards.",
-        "Somebody who compares a full window with a text of just these words.",
+        "Somebody who compares a full window with a text of these words alone.",
         kept_after_their_rotation,
         kept_before_their_rotation,
         a_full_window_reads_like_a_short_text,
