@@ -11,6 +11,7 @@ import composable
 import decode
 import heads_cut
 import layers
+import linear
 import mixture
 from timing import machine
 
@@ -26,6 +27,8 @@ TABLES = {
     "composing-memory": composable.composing_memory,
     "heads": heads_cut.fewer_heads,
     "routed": mixture.routed,
+    "long-texts": linear.long_texts,
+    "one-more-word": linear.one_more_word,
 }
 
 

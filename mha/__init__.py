@@ -15,6 +15,7 @@ from mha.layers.composable import ComposableAttention
 from mha.layers.feedback import FeedbackAttention
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import edit, watch
+from mha.layers.linear import DeltaAttention, LinearAttention
 from mha.layers.merged import MergedAttention
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention
@@ -28,11 +29,13 @@ __version__ = "0.1.0"
 __all__ = [
     "CollaborativeAttention",
     "ComposableAttention",
+    "DeltaAttention",
     "FeedbackAttention",
     "GroupedAttention",
     "HeadView",
     "Heads",
     "KeyValueCache",
+    "LinearAttention",
     "LinearBias",
     "MergedAttention",
     "MultiHeadAttention",

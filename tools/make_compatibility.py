@@ -22,7 +22,12 @@ from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
-NAMES = [name for name in candidates.LAYERS if name != "plain, half the heads"]
+TODAY = {  # layers that no contest has asked yet
+    "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
+    "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),
+}
+LAYERS = candidates.LAYERS | TODAY
+NAMES = [name for name in LAYERS if name != "plain, half the heads"]
 
 HEAD = """# What goes together
 
@@ -40,7 +45,7 @@ class Trial:
 
     def __init__(self, name):
         torch.manual_seed(0)
-        self.name, self.layer = name, candidates.LAYERS[name].make(WIDTH, HEADS).double().eval()
+        self.name, self.layer = name, LAYERS[name].make(WIDTH, HEADS).double().eval()
         self.x, self.memory = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
 
     def __call__(self, mask=None, layer=None):
@@ -48,7 +53,7 @@ class Trial:
         layer = self.layer if layer is None else layer
         if self.name in ("merged", "feedback"):
             return layer(self.x, self.memory, mask=mask)
-        return layer(self.x, mask=mask)
+        return layer(self.x, mask=mask, is_causal=self.name == "delta rule")
 
 
 def same(one, other):

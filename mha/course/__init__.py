@@ -22,5 +22,6 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "sparsify",
     "merge_and_deepen",
     "feed_back",
+    "overwrite",
     "choosing",
 )

@@ -3,6 +3,7 @@
 from mha.functional.attention import Edits, attend, attention_weights, merge_heads, split_heads
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
+from mha.functional.linear import delta_rule, delta_weights, linear_attention, positive_features
 from mha.functional.masks import (
     causal_mask,
     check_mask,
@@ -26,6 +27,8 @@ __all__ = [
     "best_turn",
     "causal_mask",
     "check_mask",
+    "delta_rule",
+    "delta_weights",
     "entmax",
     "fit_shared",
     "from_additive",
@@ -36,8 +39,10 @@ __all__ = [
     "group_heads",
     "keep_largest",
     "likeness",
+    "linear_attention",
     "merge_heads",
     "padding_mask",
+    "positive_features",
     "sliding_window",
     "split_heads",
     "tiled_attention",

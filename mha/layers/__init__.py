@@ -8,6 +8,7 @@ from mha.layers.cost import Cost, Part
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
+from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention, overlap_heads, overlap_schedule, widen
@@ -32,6 +33,7 @@ __all__ = [
     "ComposedCache",
     "Cost",
     "DecoderCache",
+    "DeltaAttention",
     "FeedbackAttention",
     "FeedbackMemory",
     "GroupedAttention",
@@ -39,6 +41,7 @@ __all__ = [
     "Heads",
     "KeyValueCache",
     "LearnedPositions",
+    "LinearAttention",
     "LinearBias",
     "MemoryCache",
     "MergedAttention",
@@ -54,6 +57,7 @@ __all__ = [
     "SelfAttention",
     "SinusoidalPositions",
     "SparseAttention",
+    "StateCache",
     "TalkingAttention",
     "align_heads",
     "attention_layers",
