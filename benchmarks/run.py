@@ -12,6 +12,7 @@ import decode
 import heads_cut
 import latent
 import layers
+import linear
 import mixture
 from timing import machine
 
@@ -28,6 +29,8 @@ TABLES = {
     "composing-memory": composable.composing_memory,
     "heads": heads_cut.fewer_heads,
     "routed": mixture.routed,
+    "long-texts": linear.long_texts,
+    "one-more-word": linear.one_more_word,
 }
 
 

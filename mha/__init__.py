@@ -17,6 +17,7 @@ from mha.layers.gated import GatedAttention
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import edit, watch
 from mha.layers.latent import LatentAttention
+from mha.layers.linear import DeltaAttention, LinearAttention
 from mha.layers.merged import MergedAttention
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CollaborativeAttention",
     "ComposableAttention",
+    "DeltaAttention",
     "FeedbackAttention",
     "GatedAttention",
     "GroupedAttention",
@@ -38,6 +40,7 @@ __all__ = [
     "Heads",
     "KeyValueCache",
     "LatentAttention",
+    "LinearAttention",
     "LinearBias",
     "MergedAttention",
     "MultiHeadAttention",

@@ -157,6 +157,9 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "keep_largest.matrices": lambda: torch.rand(4, 16, 4),
     "Shared.error.matrices": lambda: torch.rand(4, 16, 4),
     "FeedbackAttention.forward.key": lambda: torch.rand(2, 3, 16),
+    "DeltaAttention.forward.is_causal": lambda: True,
+    "delta_rule.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
+    "delta_weights.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
     "MergedAttention.forward.key": lambda: torch.rand(2, 3, 16),
     "tokens": lambda: ["a", "b", "c"],
     "from_additive.mask": lambda: functional.to_additive(torch.rand(3, 3) > 0.5),
@@ -223,7 +226,9 @@ GIVEN: dict[str, Callable[[], Any]] = {
 
 # Methods that refuse every call, and say why.
 NEVER = {f"mha.{kind}Attention.take_heads" for kind in ("Composable", "Overlapping", "Routed", "Talking")} | {
-    "mha.SelfAttention.new_cache"
+    "mha.SelfAttention.new_cache",
+    "mha.LinearAttention.from_plain",
+    "mha.DeltaAttention.from_plain",
 }
 
 # Records that the package fills in and readers only read.
@@ -261,6 +266,7 @@ def rooms() -> Iterator[tuple[str, dict[str, Any]]]:
 
 # Called among the parts of the package, with what the caller has checked.
 INSIDE = {
+    "keep", "needs_weights", "explicit", "rates",
     "project", "into_heads", "attend", "read", "edits", "check", "check_layer", "recall", "append", "append_pieces",
     "add", "is_of", "settings", "normalizing", "compositions", "needs_all", "tables", "add_average", "own_average",
     "reset_parameters", "extra_repr", "turn", "bias", "pieces", "zero_grad", "prepare", "prepare_mask", "biased",

@@ -24,6 +24,8 @@ PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
 TODAY = {  # layers that no contest has asked yet
     "latent": candidates.Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
+    "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
+    "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),
 }
 LAYERS = candidates.LAYERS | TODAY
 NAMES = [name for name in LAYERS if name != "plain, half the heads"]
@@ -52,7 +54,7 @@ class Trial:
         layer = self.layer if layer is None else layer
         if self.name in ("merged", "feedback"):
             return layer(self.x, self.memory, mask=mask)
-        return layer(self.x, mask=mask)
+        return layer(self.x, mask=mask, is_causal=self.name == "delta rule")
 
 
 def same(one, other):

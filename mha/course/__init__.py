@@ -24,5 +24,6 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "feed_back",
     "say_nothing",
     "compress",
+    "overwrite",
     "choosing",
 )

@@ -4,6 +4,7 @@ from mha.functional.attention import Edits, attend, attention_weights, merge_hea
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
 from mha.functional.latent import Latent, Operations, count_forms, fit_latent
+from mha.functional.linear import delta_rule, delta_weights, linear_attention, positive_features
 from mha.functional.masks import (
     causal_mask,
     check_mask,
@@ -32,6 +33,8 @@ __all__ = [
     "causal_mask",
     "check_mask",
     "count_forms",
+    "delta_rule",
+    "delta_weights",
     "entmax",
     "fit_latent",
     "fit_shared",
@@ -43,8 +46,10 @@ __all__ = [
     "group_heads",
     "keep_largest",
     "likeness",
+    "linear_attention",
     "merge_heads",
     "padding_mask",
+    "positive_features",
     "sliding_window",
     "softmax_with_sink",
     "split_heads",

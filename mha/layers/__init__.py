@@ -10,6 +10,7 @@ from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
 from mha.layers.latent import LatentAttention, LatentCache, compress
+from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
 from mha.layers.multi_head import MultiHeadAttention, SelfAttention
 from mha.layers.overlapping import OverlappingAttention, overlap_heads, overlap_schedule, widen
@@ -35,6 +36,7 @@ __all__ = [
     "ComposedCache",
     "Cost",
     "DecoderCache",
+    "DeltaAttention",
     "FeedbackAttention",
     "FeedbackMemory",
     "GatedAttention",
@@ -45,6 +47,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "LearnedPositions",
+    "LinearAttention",
     "LinearBias",
     "MemoryCache",
     "MergedAttention",
@@ -61,6 +64,7 @@ __all__ = [
     "SinkAttention",
     "SinusoidalPositions",
     "SparseAttention",
+    "StateCache",
     "TalkingAttention",
     "WindowCache",
     "align_heads",

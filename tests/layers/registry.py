@@ -34,6 +34,11 @@ class Entry:
     spends: bool = False  # a row may sum to less than 1: a query, and the bias of a key, matter even to a single key
     whole: tuple[str, ...] = ()  # the projections that all heads share: they stay whole when heads are taken out
     keeps: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
+    plain: bool = True  # at some setting it is softmax attention: ``from_plain`` reaches it
+    flat: bool = (
+        False  # without watching it writes no weights: what it keeps and multiplies does not grow with the text
+    )
+    told: bool = False  # reads its own words only, in their order: it must be told ``is_causal``
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
@@ -99,6 +104,8 @@ READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
 LATENT = {"crosses": False, "own": ("W_down", "W_rotary", "norm_"), "whole": ("W_down", "W_rotary_k")}
+STATE = {"caches": False, "keeps": True, "softmax": False, "plain": False, "flat": True}  # its cache shows no weights
+ORDER = {**STATE, "alone": False, "crosses": False, "told": True}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -163,11 +170,22 @@ LAYERS = [
     Entry("from a latent, sloped", lambda: mha.LatentAttention(6, 3, 4, positions=sloped()), 6, ordered=True, **LATENT),
     Entry("from a latent, turned", lambda: latent(d_rotary=4), 8, ordered=True, **LATENT),
     Entry("from latents, normed", lambda: latent(d_rotary=2, d_query=7, norm=True), 8, ordered=True, **LATENT),
+    Entry("linear heads", lambda: mha.LinearAttention(6, 3), 6, **STATE),
+    Entry("linear, dropout", lambda: mha.LinearAttention(6, 2, bias="kv", dropout=0.4), 6, dropout=True, **STATE),
+    Entry(
+        "linear over another width", lambda: mha.LinearAttention(6, 2, kdim=4, vdim=7), 6, **STATE | {"alone": False}
+    ),
+    Entry("overwriting heads", lambda: mha.DeltaAttention(6, 3), 6, own=("write.", "decay."), **ORDER),
+    Entry("overwriting without decay", lambda: mha.DeltaAttention(6, 2, decay=False), 6, own=("write.",), **ORDER),
     Entry("composed, sloped", lambda: composed(positions=sloped()), 6, crosses=False, ordered=True, **COMPOSES),
 ]
 
 
 def every(**asked) -> pytest.MarkDecorator:
-    """Run a test for every layer of which what is asked for is true: ``@every(caches=True)``."""
+    """Run a test for every layer of which what is asked for is true: ``@every(caches=True)``.
+
+    Layers that must be told ``is_causal`` are left out unless they are asked for: test_linear.py tells them.
+    """
+    asked = {"told": False} | asked
     chosen = [e for e in LAYERS if all(getattr(e, name) == value for name, value in asked.items())]
     return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.name)

@@ -165,7 +165,7 @@ def test_gradients_reach_every_weight(entry):
     assert x.grad.abs().min() > 0
     for name, weight in layer.named_parameters():
         if name == "W_k.bias" and not (
-            entry.ordered or entry.composes or entry.spends
+            entry.ordered or entry.composes or entry.spends or entry.flat
         ):  # it adds the same to every score of a row, which changes nothing
             assert weight.grad.abs().max() < 1e-12
         elif name != "W_k.bias":
@@ -265,7 +265,9 @@ def test_a_query_with_nothing_to_look_at_reads_zeros_behind_a_cache(entry, dtype
 # ---- neutral settings: every variant is plain attention at some setting
 
 
-@pytest.mark.parametrize("kind", sorted({type(e.build()) for e in LAYERS} - {mha.MultiHeadAttention}, key=str))
+@pytest.mark.parametrize(
+    "kind", sorted({type(e.build()) for e in LAYERS if e.plain} - {mha.MultiHeadAttention}, key=str)
+)
 def test_a_variant_made_from_a_plain_layer_is_the_plain_layer(kind):
     if kind is mha.SelfAttention:  # one head without W_o: heads with W_o = 1 are the same
         plain = mha.MultiHeadAttention(5, 1, bias="qkv")
@@ -291,6 +293,7 @@ def assert_alike(kind, variant, plain):
 
 
 VARIANTS = sorted({type(e.build()) for e in LAYERS if hasattr(type(e.build()), "from_plain")}, key=str)
+NEVER_PLAIN = sorted({type(e.build()) for e in LAYERS if not e.plain}, key=str)
 NOT_PLAIN = {
     "shared keys": lambda: mha.GroupedAttention(6, 3, 1),
     "sparse": lambda: mha.SparseAttention(6, 3),
@@ -311,6 +314,12 @@ def test_a_variant_made_from_a_plain_layer_has_its_biases_and_no_others(kind, bi
 def test_a_variant_is_made_from_a_plain_layer_and_from_no_other(kind, other):
     with pytest.raises(ValueError, match=f"{type(other()).__name__} is no plain layer"):
         kind.from_plain(other())
+
+
+@pytest.mark.parametrize("kind", NEVER_PLAIN)
+def test_a_layer_that_no_setting_makes_plain_says_why(reader, kind):
+    with pytest.raises(ValueError, match=rf"no setting of {kind.__name__} is softmax attention, because .*train it"):
+        kind.from_plain(mha.MultiHeadAttention(6, 3))
 
 
 @pytest.mark.parametrize("kind", VARIANTS)

@@ -1,5 +1,7 @@
 """Checkers: weights beside a sink, the same behind a fused kernel, and what a window keeps."""
 
+from collections.abc import Callable
+
 import torch
 
 from mha.course.exercises.exercise import Exercise
@@ -98,7 +100,7 @@ def _kept(t: int, window: int, first: int) -> list:
     return [kept, [len(kept) - 1 - place for place in range(len(kept))]]
 
 
-def _all_but(keep) -> object:
+def _all_but(keep) -> Callable:
     """Keep other words, and count the distances right."""
 
     def answer(t: int, window: int, first: int) -> list:

@@ -12,11 +12,12 @@ from mha.course.faults.judging import JUDGING
 from mha.course.faults.latent import LATENT
 from mha.course.faults.masks import MASKS
 from mha.course.faults.pruning import PRUNING
+from mha.course.faults.remembering import REMEMBERING
 from mha.course.faults.running import RUNNING
 from mha.course.faults.scoring import SCORING
 from mha.course.faults.splitting import SPLITTING
 
-EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *JUDGING)
+EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *REMEMBERING, *JUDGING)
 
 
 __all__ = ["EXHIBITS", "Exhibit"]

@@ -1,0 +1,142 @@
+"""Checkers: one step of the gated delta rule, decay between two words, linear attention in chunks."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mha.course.exercises.exercise import Exercise
+from mha.course.exercises.legal import Draw
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def _steps() -> list[tuple]:
+    random = torch.Generator().manual_seed(24)
+    cases = []
+    for d, c, beta, alpha in ((2, 3, 1.0, 1.0), (3, 2, 0.5, 0.8), (4, 4, 0.9, 0.3)):
+        s, k, v = (torch.randn(*shape, generator=random).double() for shape in ((d, c), (d,), (c,)))
+        cases.append((s, _unit(k), v, beta, alpha))
+    return cases
+
+
+def _step(s: Tensor, k: Tensor, v: Tensor, beta: float, alpha: float) -> Tensor:
+    s = alpha * s
+    return s + beta * k[:, None] * (v - k @ s)
+
+
+def _any_step(draw: Draw) -> tuple:
+    d, c = draw.whole(1, 5), draw.whole(1, 5)
+    return draw.normal(d, c), _unit(draw.normal(d)), draw.normal(c), draw.number(0.0, 1.0), draw.number(0.0, 1.0)
+
+
+check_step = Exercise(
+    name="one step of the gated delta rule",
+    solution=_step,
+    cases=_steps,
+    legal=_any_step,
+    mistakes={
+        "the decay comes too late: the key reads the table before it has decayed": lambda s, k, v, b, a: (
+            a * s + b * k[:, None] * (v - k @ s)
+        ),
+        "the correction decays too: α must multiply S before the word is written": lambda s, k, v, b, a: (
+            a * (s + b * k[:, None] * (v - k @ s))
+        ),
+        "nothing is erased: the value is added": lambda s, k, v, b, a: a * s + b * k[:, None] * v,
+        "nothing decays": lambda s, k, v, b, a: s + b * k[:, None] * (v - k @ s),
+        "β is left out": lambda s, k, v, b, a: a * s + k[:, None] * (v - a * (k @ s)),
+        "β multiplies the value only, and the old value is erased as a whole": lambda s, k, v, b, a: (
+            a * s + k[:, None] * (b * v - a * (k @ s))
+        ),
+        "the sign of the correction is turned": lambda s, k, v, b, a: a * s - b * k[:, None] * (v - a * (k @ s)),
+        "the whole table is replaced": lambda s, k, v, b, a: b * k[:, None] * (v - a * (k @ s)),
+    },
+    next_step="Next: the decay between two words, without NaN.",
+)
+
+
+def _logs() -> list[tuple]:
+    random = torch.Generator().manual_seed(25)
+    mild = torch.rand(5, generator=random).double().log()
+    return [(mild,), (torch.rand(3, generator=random).double().log() - 1,), (torch.full((12,), -90.0).double(),)]
+
+
+def _between(log_decay: Tensor) -> Tensor:
+    sums = log_decay.cumsum(0)
+    exponents = sums[:, None] - sums
+    past = torch.ones_like(exponents).tril() == 1
+    return exponents.masked_fill(~past, -math.inf).exp()
+
+
+def _any_logs(draw: Draw) -> tuple:
+    strong = draw.one_of([0.1, 1.0, 10.0, 100.0])
+    return (-strong * draw.uniform(draw.whole(1, 14)),)
+
+
+check_between = Exercise(
+    name="the decay between two words",
+    solution=_between,
+    cases=_logs,
+    legal=_any_logs,
+    mistakes={
+        "rows and columns have changed places": lambda g: _between(g).T,
+        "the future is not hidden": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).clamp(max=0).exp(),
+        "the diagonal is hidden too, but a word reads itself": lambda g: _between(g).tril(-1),
+        "the decay of word j is counted: only those behind it lower it": lambda g: _between(g) * g.exp(),
+        "the decay of word i is left out: the table decays before it is read": lambda g: (
+            ((g.cumsum(0) - g)[:, None] - g.cumsum(0)).clamp(max=0).tril().exp().tril()
+        ),
+        "the logarithms are returned, not the shares": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).tril(),
+        "only the decay of word i is counted, not all between": lambda g: g.exp()[:, None].expand(len(g), -1).tril(),
+        "the decays are added, not their logarithms": lambda g: (
+            (g.exp().cumsum(0)[:, None] - g.exp().cumsum(0)).tril() + torch.eye(len(g)).to(g)
+        ),
+    },
+    next_step="Next: from chunk to chunk.",
+)
+
+
+def _chunks() -> list[tuple]:
+    random = torch.Generator().manual_seed(26)
+    sizes = [(3, 2, 2), (4, 3, 2), (1, 2, 5)]
+    return [
+        tuple(torch.randn(*shape, generator=random).double() for shape in ((n, d), (n, d), (n, c), (d, c)))
+        for n, d, c in sizes
+    ]
+
+
+def _chunk(q: Tensor, k: Tensor, v: Tensor, s: Tensor) -> list[Tensor]:
+    inside = (q @ k.T).tril()
+    return [q @ s + inside @ v, s + k.T @ v]
+
+
+def _any_chunk(draw: Draw) -> tuple:
+    n, d, c = draw.whole(1, 6), draw.whole(1, 4), draw.whole(1, 4)
+    return draw.normal(n, d), draw.normal(n, d), draw.normal(n, c), draw.normal(d, c)
+
+
+check_chunk = Exercise(
+    name="one chunk of linear attention",
+    solution=_chunk,
+    cases=_chunks,
+    legal=_any_chunk,
+    mistakes={
+        "the words of the chunk see each other's future": lambda q, k, v, s: [q @ s + q @ k.T @ v, s + k.T @ v],
+        "a word does not read itself": lambda q, k, v, s: [q @ s + (q @ k.T).tril(-1) @ v, s + k.T @ v],
+        "the earlier chunks are not read": lambda q, k, v, s: [(q @ k.T).tril() @ v, s + k.T @ v],
+        "the chunk itself is not read": lambda q, k, v, s: [q @ s, s + k.T @ v],
+        "the chunk is read twice: once from the new table, once inside": lambda q, k, v, s: [
+            q @ (s + k.T @ v) + (q @ k.T).tril() @ v,
+            s + k.T @ v,
+        ],
+        "the table forgets the earlier chunks": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, k.T @ v],
+        "the table is not written": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, s],
+        "only the last word is written into the table": lambda q, k, v, s: [
+            q @ s + (q @ k.T).tril() @ v,
+            s + k[-1:].T @ v[-1:],
+        ],
+    },
+    next_step="That was the core of every fast layer of this kind.",
+)

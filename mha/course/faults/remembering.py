@@ -1,0 +1,80 @@
+"""Faults of layers that keep one table for all words.
+
+Taught in: overwrite.
+"""
+
+import torch
+
+from mha.course.faults.exhibit import Exhibit
+
+RANDOM = torch.Generator().manual_seed(24)
+
+
+Q, K, V = (torch.randn(64, 4, generator=RANDOM) for _ in range(3))
+
+
+def exponentiate_then_hide(log_decay):
+    """Say how much of each word is left at each later one; the future is hidden afterwards."""
+    sums = log_decay.cumsum(0)
+    past = torch.ones(len(sums), len(sums)).tril()
+    return (sums[:, None] - sums).exp() * past
+
+
+def hide_then_exponentiate(log_decay):
+    """Say how much of each word is left at each later one; the future is hidden as an exponent of −inf."""
+    sums = log_decay.cumsum(0)
+    future = torch.ones(len(sums), len(sums)).triu(1) == 1
+    return (sums[:, None] - sums).masked_fill(future, -torch.inf).exp()
+
+
+def strong_decay_is_finite(between):
+    """Words that leave almost nothing must give numbers, and slopes that are numbers."""
+    log_decay = torch.full((64,), -3.0, requires_grad=True)
+    left = between(log_decay)
+    (slope,) = torch.autograd.grad(left.sum(), log_decay)
+    return bool(left.isfinite().all() and slope.isfinite().all())
+
+
+def chunk_behind_a_plain_mask(q, k, v, log_decay):
+    """Read the words of a chunk up to each one."""
+    return (q @ k.T).tril() @ v
+
+
+def chunk_behind_its_decay(q, k, v, log_decay):
+    """Read the words of a chunk up to each one, as much as is left of them."""
+    return (q @ k.T * hide_then_exponentiate(log_decay)) @ v
+
+
+def a_chunk_is_the_loop(read):
+    """One chunk must give what a table gives that decays, is written, and is read, word after word."""
+    log_decay, table, reads = torch.full((64,), -0.1), torch.zeros(4, 4), []
+    for n in range(64):
+        table = log_decay[n].exp() * table + K[n][:, None] * V[n]
+        reads.append(Q[n] @ table)
+    return torch.allclose(read(Q, K, V, log_decay), torch.stack(reads), atol=1e-4)
+
+
+REMEMBERING = (
+    Exhibit(
+        "Exponentiated before it is hidden",
+        "A layer with decay trains for some steps, and then all is NaN.",
+        "Somebody who tries strong decay and looks at the gradient too.",
+        exponentiate_then_hide,
+        hide_then_exponentiate,
+        strong_decay_is_finite,
+        lambda f: torch.allclose(f(torch.full((8,), -0.1)).diagonal(), torch.ones(8)),
+        ("fla-org/flash-linear-attention#99",),
+        "overwrite#a-fault-from-the-wild",
+    ),
+    Exhibit(
+        "A formula without its decay",
+        "Written after the formula, the chunks give other numbers than the loop, the more the longer they are.",
+        "Somebody who compares one chunk with the loop.",
+        chunk_behind_a_plain_mask,
+        chunk_behind_its_decay,
+        a_chunk_is_the_loop,
+        lambda f: torch.allclose(f(Q, K, V, torch.zeros(64)), (Q @ K.T).tril() @ V, atol=1e-4),
+        ("NVlabs/GatedDeltaNet#13",),
+        "overwrite#a-fault-from-the-wild",
+    ),
+)

@@ -1,0 +1,403 @@
+"""Attention without a softmax: a memory of fixed size is written word by word, and read with a product.
+
+The memory T is a table of d × c numbers for each head, d the width of a key and c that of a value. Writing a word adds
+kᵀ u to it, where u is the word's value (linear attention), or what the value adds to what the key reads already (the
+delta rule). Reading is q T. The same numbers come out in three forms:
+
+- *recurrent*: word after word, one memory at a time;
+- *parallel*: one matrix of weights (i, j), as softmax attention has it;
+- *chunked*: parallel within chunks of some words, recurrent from chunk to chunk.
+
+Taught in: overwrite.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, said
+from mha.functional.entmax import asked
+
+CHUNK = 64  # words: short enough for small tables inside, long enough for few steps
+LONGEST = 1.01  # how long a key of length 1 may be, with what half precision rounds
+
+
+def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Make numbers positive: x + 1 where x is positive, eˣ elsewhere. This is elu(x) + 1.
+
+    Shapes: any; the same comes out.
+    Raises: TypeError where x is no tensor of floating-point numbers.
+    Source: Katharopoulos et al. 2020.
+    Differs from the released code: eˣ itself, where elu(x) + 1 rounds small numbers to 0.
+    Taught in: overwrite.
+    """
+    check_tensor(x=x)
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+def share_by_sum(scores: Float[Tensor, "*l i j"]) -> Float[Tensor, "*l i j"]:
+    """Divide each row of positive scores by its sum; hidden ones, −inf, become 0, and a row of nothing stays zeros.
+
+    Shapes: (…, i, j); the same comes out.
+    Raises: TypeError where scores are no tensor of floating-point numbers.
+    Taught in: overwrite.
+    """
+    check_tensor(scores=scores)
+    scores = scores.masked_fill(scores == -torch.inf, 0)
+    return scores / _or_one(scores.sum(-1, keepdim=True))
+
+
+def linear_attention(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b h j d"],
+    v: Float[Tensor, "b h j c"],
+    words: Bool[Tensor, "..."] | None = None,
+    *,
+    is_causal: bool = False,
+    state: Float[Tensor, "b h d e"] | None = None,
+    form: str = "chunked",
+    chunk: int = CHUNK,
+) -> tuple[Float[Tensor, "b h i c"], Float[Tensor, "b h d e"]]:
+    """Read with the weights φ(q)·φ(k), divided by their sum, where φ makes numbers positive.
+
+    The sum is kept as one more channel of the values, which is 1 for every word.
+
+    Shapes: q (b, h, i, d), k (b, h, j, d), v (b, h, j, c); ``words`` (b, h, 1, j), of which b and h may be 1, says
+        which words are written; ``state`` (b, h, d, c + 1) holds the earlier words. Returns the read (b, h, i, c) and
+        the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words a chunk; all give the same
+        numbers.
+    Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
+    Source: Katharopoulos et al. 2020.
+    Taught in: overwrite.
+    """
+    check_flag(is_causal=is_causal)
+    _check(q, k, v, state, form, chunk, extra=1)
+    _check_words(words, k)
+    if is_causal and q.shape[-2] != k.shape[-2]:
+        raise ValueError(
+            f"is_causal = True with q {tuple(q.shape)} and k {tuple(k.shape)}: each word writes and reads, so there "
+            "must be as many queries as keys"
+        )
+    kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
+    q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
+    v = torch.cat([v, ones], -1)
+    if words is not None:
+        k = k.masked_fill(~words.mT, 0)
+    with torch.autocast(q.device.type, enabled=False):
+        if is_causal:
+            found, state = _FORMS[form](_Words(q, k, v), _start(k, v, state), chunk)
+        else:
+            state = _start(k, v, state) + k.mT @ v
+            found = q @ state
+    return (found[..., :-1] / _or_one(found[..., -1:])).to(kind), state
+
+
+def delta_rule(
+    q: Float[Tensor, "b h n d"],
+    k: Float[Tensor, "b h n d"],
+    v: Float[Tensor, "b h n c"],
+    beta: Float[Tensor, "b h n"] | None = None,
+    log_decay: Float[Tensor, "b h n"] | None = None,
+    *,
+    erase: bool = True,
+    state: Float[Tensor, "b h d c"] | None = None,
+    form: str = "chunked",
+    chunk: int = CHUNK,
+) -> tuple[Float[Tensor, "b h n c"], Float[Tensor, "b h d c"]]:
+    """Overwrite what the key reads by the value, word after word, and read what is there then.
+
+    T ← αT, then T ← T + β kᵀ(v − kT), then the read qT: the memory decays, forgets what this key read, and learns the
+    value. Without ``erase`` it is T ← αT + β kᵀv.
+
+    Shapes: q and k (b, h, n, d), v (b, h, n, c); ``beta`` (b, h, n) between 0 and 1, how much is overwritten (1 unless
+        given); ``log_decay`` (b, h, n), the logarithm of α, at most 0 (0 unless given); ``state`` (b, h, d, c). Returns
+        the read (b, h, n, c) and the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words
+        a chunk; all give the same numbers.
+    Raises: ValueError for keys longer than 1 where it erases, because they can make the memory grow without bound; for
+        ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
+    Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
+    Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
+        words, never subtracted, so that nothing overflows.
+    Taught in: overwrite.
+    """
+    check_flag(erase=erase)
+    _check(q, k, v, state, form, chunk)
+    _check_rates(k, beta, log_decay, erase)
+    kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
+    with torch.autocast(q.device.type, enabled=False):
+        found, state = _FORMS[form](_Words(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
+    return found.to(kind), state
+
+
+def delta_weights(
+    q: Float[Tensor, "b h n d"],
+    k: Float[Tensor, "b h n d"],
+    beta: Float[Tensor, "b h n"] | None = None,
+    log_decay: Float[Tensor, "b h n"] | None = None,
+    *,
+    erase: bool = True,
+    scores: Float[Tensor, "b h n n"] | None = None,
+) -> Float[Tensor, "b h n n"]:
+    """Say how much of each value is in each read: the read of :func:`delta_rule` is these weights times the values.
+
+    They may be negative, and a row does not sum to 1.
+
+    Shapes: as :func:`delta_rule`; ``scores`` (b, h, n, n) stand for q kᵀ where they are given. Returns (b, h, n, n).
+    Raises: as :func:`delta_rule`.
+    Taught in: overwrite.
+    """
+    check_flag(erase=erase)
+    _check(q, k, k, None, "parallel", CHUNK)
+    _check_rates(k, beta, log_decay, erase)
+    if scores is not None:
+        _check_scores(scores, q)
+    q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
+    with torch.autocast(q.device.type, enabled=False):
+        return _Table.of(_Words(q, k, k, beta, log_decay, erase), scores).weights()
+
+
+# ---- the three forms
+
+
+class _Words(NamedTuple):
+    """What some words ask, hold and write; ``beta`` and ``log_decay`` are None where they would be 1 and 0."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    beta: Tensor | None = None
+    log_decay: Tensor | None = None
+    erase: bool = False
+
+    def cut(self, size: int) -> "_Words":
+        """Cut the words into chunks, (b, h, chunks, size, …); words that write nothing fill up the last one."""
+        short = -self.q.shape[2] % size
+
+        def chunks(x: Tensor, *after: int) -> Tensor:
+            return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))
+
+        beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
+        q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
+        return _Words(q, k, v, beta, log_decay, self.erase)
+
+
+class _Table(NamedTuple):
+    """What is known of a chunk before the memory is: who reads whom, and what must be solved.
+
+    ``reads`` (…, i, j) is q kᵀ and ``system`` β k kᵀ, both with the decay between the two words, and nothing above the
+    diagonal; ``left`` (…, n, 1) is what decay leaves of the memory at each word, ``last`` of each word at the end.
+    """
+
+    words: _Words
+    reads: Tensor
+    system: Tensor | None
+    left: Tensor | None
+    last: Tensor | None
+
+    @classmethod
+    def of(cls, words: _Words, scores: Tensor | None = None) -> "_Table":
+        """Multiply queries and keys with keys."""
+        between = None if words.log_decay is None else decay_between(words.log_decay)
+
+        def lower(x: Tensor) -> Tensor:
+            return x.tril() if between is None else x * between
+
+        reads = lower(words.q @ words.k.mT if scores is None else scores)
+        system = lower(_times(words.beta, words.k) @ words.k.mT) if words.erase else None
+        left = None if words.log_decay is None else words.log_decay.cumsum(-1).exp()[..., None]
+        last = None if between is None else between[..., -1, :, None]
+        return cls(words, reads, system, left, last)
+
+    def solve(self, wanted: Tensor) -> Tensor:
+        """Find what is really written, when each word subtracts what the words before it wrote."""
+        wanted = _times(self.words.beta, wanted)
+        if self.system is None:
+            return wanted
+        return torch.linalg.solve_triangular(self.system, wanted, upper=False, unitriangular=True)
+
+    def weights(self) -> Tensor:
+        """Say how much of each value is in each read: the reads, times the inverse of the system, times β."""
+        found = self.reads
+        if self.system is not None:
+            found = torch.linalg.solve_triangular(self.system, found, upper=False, left=False, unitriangular=True)
+        return found if self.words.beta is None else found * self.words.beta[..., None, :]
+
+
+def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
+    """Say how much of word j is left when word i is read: the decays behind j up to i, multiplied; 0 where j > i.
+
+    Logarithms are added up between the two words and hidden *before* they are exponentiated. So nothing is subtracted,
+    no exponent is above 0, and a decay of 0, whose logarithm is −inf, gives zeros.
+
+    Shapes: (…, n) gives (…, n, n).
+    Raises: TypeError where ``log_decay`` is no tensor of floating-point numbers, ValueError where one is above 0.
+    Taught in: overwrite.
+    """
+    check_tensor(log_decay=log_decay)
+    if log_decay.ndim < 1 or asked((log_decay > 0).any(), otherwise=False):
+        raise ValueError(
+            f"log_decay of shape {tuple(log_decay.shape)} must have an axis of words and no number above 0: it is the "
+            "logarithm of what is left, a share between 0 and 1"
+        )
+    n = log_decay.shape[-1]
+    square = torch.ones(n, n, dtype=torch.bool, device=log_decay.device)
+    later = log_decay[..., None].expand(*log_decay.shape, n).masked_fill(~square.tril(-1), 0)
+    return later.cumsum(-2).masked_fill(~square.tril(), -torch.inf).exp()
+
+
+def _chunked(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """Parallel within chunks, recurrent from chunk to chunk."""
+    n = words.q.shape[2]
+    if min(chunk, n) == 1:
+        return _recurrent(words, state)
+    table = _Table.of(words.cut(min(chunk, n)))
+    q, k, v = table.words.q, table.words.k, table.words.v
+    asking = _times(table.left, q)
+    if words.erase:
+        written, known = table.solve(torch.cat([v, _times(table.left, k)], -1)).split([v.shape[-1], k.shape[-1]], -1)
+    else:
+        written, known = table.solve(v), None
+    writing, found = _times(table.last, k).mT, []
+    for one in range(q.shape[2]):
+        new = written[:, :, one] if known is None else written[:, :, one] - known[:, :, one] @ state
+        found.append(asking[:, :, one] @ state + table.reads[:, :, one] @ new)
+        kept = state if table.left is None else table.left[:, :, one, -1:] * state
+        state = kept + writing[:, :, one] @ new
+    return torch.cat(found, 2)[:, :, :n], state
+
+
+def _parallel(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """One chunk for all words."""
+    del chunk
+    table = _Table.of(words)
+    wanted = words.v - _times(table.left, words.k) @ state if words.erase else words.v
+    new = table.solve(wanted)
+    kept = state if table.left is None else table.left[:, :, -1:] * state
+    return _times(table.left, words.q) @ state + table.reads @ new, kept + _times(table.last, words.k).mT @ new
+
+
+def _recurrent(words: _Words, state: Tensor, chunk: int = 1) -> tuple[Tensor, Tensor]:
+    """Write and read word after word, as the formula says it."""
+    del chunk
+    found = []
+    for n in range(words.q.shape[2]):
+        q, k, new = (x[:, :, n : n + 1] for x in words[:3])
+        if words.log_decay is not None:
+            state = words.log_decay[:, :, n, None, None].exp() * state
+        if words.erase:
+            new = new - k @ state
+        if words.beta is not None:
+            new = words.beta[:, :, n, None, None] * new
+        state = state + k.mT @ new
+        found.append(q @ state)
+    return torch.cat(found, 2), state
+
+
+_FORMS: dict[str, Callable[[_Words, Tensor, int], tuple[Tensor, Tensor]]] = {
+    "recurrent": _recurrent,
+    "chunked": _chunked,
+    "parallel": _parallel,
+}
+
+
+def _times(factor: Tensor | None, x: Tensor) -> Tensor:
+    """Multiply each word of x with its number; None is 1."""
+    if factor is None:
+        return x
+    return (factor if factor.ndim == x.ndim else factor[..., None]) * x
+
+
+def _or_one(x: Tensor) -> Tensor:
+    return x.masked_fill(x == 0, 1)
+
+
+def _start(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
+    return k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if state is None else state
+
+
+def _wide(*tensors: Tensor | None) -> list:
+    """Compute in float32 at least: a memory adds up thousands of words."""
+    return [None if x is None else x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
+
+
+# ---- what does not fit
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chunk: int, *, extra: int = 0) -> None:
+    """Refuse queries, keys, values and a state that do not belong together."""
+    check_tensor(4, q=q, k=k, v=v)
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not (q.dtype == k.dtype == v.dtype):
+        raise TypeError(f"q, k and v have different dtypes {q.dtype}, {k.dtype}, {v.dtype}: convert them to one")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v are on {q.device}, {k.device}, {v.device}: move them to one device")
+    if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
+        raise ValueError(f"q, k and v must have one batch, as many heads, keys as wide as queries: {shapes}")
+    if 0 in (*q.shape, *k.shape, *v.shape):
+        raise ValueError(f"an empty sequence, batch or width cannot be read: {shapes}")
+    if not isinstance(form, str) or form not in _FORMS:
+        raise (ValueError if isinstance(form, str) else TypeError)(f"form = {said(form)}: it is one of {list(_FORMS)}")
+    check_whole(chunk=chunk)
+    if state is not None:
+        check_tensor(4, state=state)
+        wanted = (*k.shape[:2], k.shape[3], v.shape[3] + extra)
+        if tuple(state.shape) != wanted or state.device != k.device:
+            raise ValueError(
+                f"state has shape {tuple(state.shape)} on {state.device}, but for {shapes} it must be {wanted} on "
+                f"{k.device}"
+            )
+        if state.dtype != torch.promote_types(k.dtype, torch.float32):
+            raise TypeError(f"state has dtype {state.dtype}, but q, k and v have {k.dtype}: keep the one that came out")
+
+
+def _check_words(words: Tensor | None, k: Tensor) -> None:
+    if words is None:
+        return
+    check_is_tensor("words", words)
+    if words.dtype != torch.bool:
+        raise TypeError(f"words has dtype {words.dtype}, but must be torch.bool with True = 'is a word'")
+    b, h, j, _ = k.shape
+    fits = words.ndim == 4 and words.shape[0] in (1, b) and words.shape[1] in (1, h) and words.shape[2:] == (1, j)
+    if not fits or words.device != k.device:
+        raise ValueError(
+            f"words has shape {tuple(words.shape)} on {words.device}, but must be ({b}, {h}, 1, {j}) on {k.device}, of "
+            "which the first two may be 1"
+        )
+
+
+def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool) -> None:
+    """Refuse rates that are none, and keys with which the memory could grow without bound."""
+    for name, rate in (("beta", beta), ("log_decay", log_decay)):
+        if rate is None:
+            continue
+        check_tensor(**{name: rate})
+        if rate.shape != k.shape[:3] or rate.device != k.device:
+            raise ValueError(
+                f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be {tuple(k.shape[:3])} on "
+                f"{k.device}: one number for each word in each head"
+            )
+    if beta is not None and asked(((beta < 0) | (beta > 1)).any(), otherwise=False):
+        raise ValueError(f"beta of shape {tuple(beta.shape)} holds numbers outside [0, 1]: use torch.sigmoid")
+    if log_decay is not None and asked((log_decay > 0).any(), otherwise=False):
+        raise ValueError(
+            f"log_decay of shape {tuple(log_decay.shape)} holds numbers above 0: it is the logarithm of what is left, "
+            "a share between 0 and 1"
+        )
+    if erase:
+        longest = k.detach().norm(dim=-1).max()
+        if asked(longest > LONGEST, otherwise=False):
+            raise ValueError(
+                f"k of shape {tuple(k.shape)} has keys up to {float(longest):.3g} long: erasing along a key longer "
+                "than 1 can make the memory grow without bound. Use F.normalize(k, dim=-1)"
+            )
+
+
+def _check_scores(scores: Tensor, q: Tensor) -> None:
+    check_tensor(4, scores=scores)
+    wanted = (*q.shape[:3], q.shape[2])
+    if tuple(scores.shape) != wanted:
+        raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be {wanted}")

@@ -1,0 +1,473 @@
+"""Layers whose memory does not grow: every word is written into one table of numbers, and reading is a product.
+
+Taught in: overwrite.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NoReturn
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.checks import check_whole, checked, said
+from mha.functional.attention import Edits
+from mha.functional.linear import (
+    CHUNK,
+    delta_rule,
+    delta_weights,
+    linear_attention,
+    positive_features,
+    share_by_sum,
+)
+from mha.functional.masks import check_mask
+from mha.layers.base import Heads, cut_linear
+from mha.layers.cache import KeyValueCache, MemoryCache, Reader
+from mha.layers.cost import Cost, Part, count_linear, count_weights
+from mha.layers.hooks import Tap
+
+OPEN = 4.0  # added before the sigmoid of a decay: at first a word leaves 98 % of the memory
+ONES = 1  # channels that linear attention adds to its values, for the sum of the weights
+
+
+class StateCache(KeyValueCache):
+    """Remember all words in one table of fixed size: nothing is kept for each word, however many there are.
+
+    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Filling stands
+    in front and is never written: ``mask=cache.mask(x_new.shape[1])`` at every call.
+
+    Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); filling (b,).
+    Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
+        hides anything but the filling: what is in the table cannot be hidden any more.
+    Taught in: overwrite.
+    """
+
+    @checked
+    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
+        """Begin with an empty table; each text's first ``filling`` positions are none of its words."""
+        super().__init__(capacity, filling)
+        self.state: Tensor | None = None
+        self._filling = None if self._words is None else self._words.logical_not().sum(-1)[:, 0, 0]
+        self._words = None
+
+    def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
+        """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
+        check_whole(new=new)
+        if self._filling is None:
+            return None
+        places = torch.arange(self.length + new, device=self._filling.device)
+        return (places >= self._filling[:, None])[:, None, None]
+
+    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
+        weights = [*layer.W_k.parameters(), *layer.W_v.parameters()]
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (*weights, key, value)):
+            refuse_gradients()
+        super().check(layer, query, key, value, mask)
+        if self.state is not None and len(self.state) != len(query):
+            raise ValueError(
+                f"query has shape {tuple(query.shape)}, but the cache holds {len(self.state)} texts: words of "
+                f"{len(query)} texts do not continue them. Use a new cache"
+            )
+        wide = torch.promote_types(query.dtype, torch.float32)
+        if self.state is not None and self.state.dtype != wide and not torch.is_autocast_enabled(query.device.type):
+            raise ValueError(
+                f"query has dtype {query.dtype}, which does not continue the cache's {self.state.dtype}: take a new one"
+            )
+        shown = self.mask(query.shape[1])
+        if mask is not None and bool((mask != (True if shown is None else shown)).any()):
+            raise ValueError(
+                f"mask {tuple(mask.shape)} hides more than the cache's filling: the cache keeps one table for all "
+                "words and cannot hide one of them. Leave out words that nobody may read, or feed the text without "
+                "a cache"
+            )
+
+    def recall(
+        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """Make the keys and values of the new words only: the layer writes them, and :meth:`keep` stores the table."""
+        return fresh()
+
+    def keep(self, layer: Reader, state: Float[Tensor, "b h d c"], new: int) -> None:
+        """Store the table, after ``new`` words more."""
+        if state.requires_grad:
+            refuse_gradients()
+        self.state, self._maps = state, (layer.W_k, layer.W_v)
+        self.length += new
+
+    def append(self, k: Tensor, v: Tensor) -> NoReturn:
+        """Refuse: there is no room for each word."""
+        raise ValueError(f"k {tuple(k.shape)} and v {tuple(v.shape)}: this cache keeps one table, not keys and values")
+
+    @property
+    def bytes(self) -> int:
+        """How much memory is taken: the same after one word and after a million."""
+        return 0 if self.state is None else self.state.nbytes
+
+
+def refuse_gradients() -> NoReturn:
+    """Refuse to store what has gradients."""
+    raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+
+
+def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
+    """Refuse to make a layer of a plain one: there is no setting at which it would compute the same."""
+    layer.settings(positions=False)
+    raise ValueError(
+        f"layer = {said(layer)}: no setting of {kind.__name__} is softmax attention, because {why}. Make a new layer, "
+        "load the four matrices into it, and train it"
+    )
+
+
+def hides_words(mask: Tensor | None) -> bool:
+    """Whether a mask hides the same words from all queries, or nothing."""
+    return mask is None or (isinstance(mask, Tensor) and mask.ndim > 1 and mask.shape[-2] == 1)
+
+
+def open_taps(layer: Heads) -> list[str]:
+    """Name the places of weights at which somebody watches."""
+    taps: dict[str, Tap] = {"scores": layer.at_scores, "weights": layer.at_weights}
+    return [name for name, tap in taps.items() if tap.is_open]
+
+
+def refuse_watching(layer: Heads, cache: object) -> None:
+    """Refuse to show weights behind a table: the words that they would belong to are not kept."""
+    watched = open_taps(layer)
+    if watched and isinstance(cache, StateCache):
+        raise ValueError(
+            f"somebody watches or edits the {' and '.join(watched)} of this layer, but behind a StateCache there are "
+            "none: the earlier words are one table. Watch 'heads', or feed the text without a cache"
+        )
+
+
+def refuse_dropout(layer: Heads) -> None:
+    """Refuse to drop weights behind a table: there are none."""
+    if layer.training and layer.dropout > 0:
+        raise ValueError(
+            f"dropout = {layer.dropout} drops weights in training, but behind a StateCache there are none: call "
+            "layer.eval()"
+        )
+
+
+class LinearAttention(Heads):
+    """Let products of positive features take the place of the softmax: then a memory of fixed size holds all words.
+
+    The weight of word j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
+
+    Changes: the weights, which are products of features, φ(x) = x + 1 above 0 and eˣ below; the order of the products,
+        φ(Q) (φ(K)ᵀ V) instead of (φ(Q) φ(K)ᵀ) V.
+    Costs: the weights of a plain layer; 4·h·d·(d + 1) operations a word besides the projections, and a state of
+        h·d·(d + 1) numbers, however long the text is. A causal call works in chunks of 64 words, and adds
+        2·64·h·(2·d + 1) a word. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
+    Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
+    Raises: ValueError for scores or weights that are watched behind a cache, for dropout behind a cache, for masks
+        behind a cache that hide more than its filling, and as MultiHeadAttention.
+    Source: Katharopoulos et al. 2020.
+    Differs from the released code: features below 0 are eˣ itself, where elu(x) + 1 rounds small ones to 0.
+    Taught in: overwrite.
+    """
+
+    heads_apart = True
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the layer; keywords are those of :class:`mha.Heads`."""
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+
+    @classmethod
+    @checked
+    def from_plain(cls, layer: Heads) -> "LinearAttention":
+        """Refuse: no setting of this layer is softmax attention."""
+        refuse_plain(cls, layer, "eˢ is no product of finitely many features of a query and of a key")
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, write, read, merge; or the explicit formula, where somebody needs its weights."""
+        check_cache(self, cache)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        if isinstance(cache, StateCache):
+            refuse_dropout(self)
+        elif self.needs_weights(mask):
+            return self.merge(self.explicit(q, k, v, mask, is_causal=is_causal))
+        words, state = written_words(mask, cache, q, k), cache.state if isinstance(cache, StateCache) else None
+        heads, state = linear_attention(q, k, v, words, is_causal=is_causal, state=state)
+        if isinstance(cache, StateCache):
+            cache.keep(self, state, k.shape[2])
+        return self.merge(self.at_heads(heads))
+
+    def needs_weights(self, mask: Tensor | None) -> bool:
+        """Whether somebody looks at the weights, drops some, or hides other words from each query."""
+        return bool(open_taps(self)) or (self.training and self.dropout > 0) or not hides_words(mask)
+
+    def explicit(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool) -> Tensor:
+        """Read with the weights written down: (b, h, i, d)."""
+        wide = torch.promote_types(v.dtype, torch.float32)
+        q, k = positive_features(q.to(wide)), positive_features(k.to(wide))
+        edits = Edits(normalize=share_by_sum)
+        heads = self.attend(q, k, v.to(wide), mask, is_causal=is_causal, scale=1.0, explicit=True, edits=edits)
+        return heads.to(v.dtype)
+
+    @checked
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> StateCache:
+        """Make an empty cache for this layer; its size does not depend on ``capacity``."""
+        return StateCache(capacity, filling)
+
+    @checked
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does; ``stored`` counts the explicit formula.
+
+        With ``fresh`` it counts a causal call behind a cache: i new words, in chunks.
+        """
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored)
+        count = _Count(self, b, self.d_head, self.d_head + ONES)
+        kept = replace(cost, cache=count.bytes)
+        if stored:
+            return kept
+        if fresh is not None:
+            return count.replaced(kept, count.causal(i, erase=False), i, i, 2)
+        j = i if j is None else j
+        return count.replaced(kept, count.at_once(i, j), i, j, 0)
+
+
+class DeltaAttention(Heads):
+    """Write each word over what its key read before, so that the last value under a key is the one that comes back.
+
+    T ← αT + β kᵀ(v − αkT), and then the read is qT. The memory T (d × d in each head) decays by α, and the part β of
+    what the key k reads is replaced by the value v. Queries and keys are brought to length 1; α and β are numbers of
+    each word in each head.
+
+    Changes: the read, which no weights make: the order in which words are written decides. There is no softmax.
+    Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
+        state of h·d² numbers, however long the text is. Several words are read in chunks of 64, which adds a table
+        of 64 × 64 and a system of 64 equations to each.
+    Shapes: query (b, i, d_model), mask (b, 1, 1, i) or (b, h, 1, i), True = is a word; returns (b, i, d_model). A state
+        is (b, h, d, d).
+    Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
+        different queries, for scores or weights that are watched behind a cache, and as MultiHeadAttention.
+    Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
+    Differs from the paper: no short convolution before, no norm and no gate behind the read.
+    Differs from the released code: α is the sigmoid of W x + 4, there exp(−e^A · softplus(W x + b)); the read is not
+        divided by √d, which ``W_o`` can do; a word that the mask hides neither writes nor decays.
+    Taught in: overwrite.
+    """
+
+    heads_apart = True
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        decay: bool = True,
+        erase: bool = True,
+        d_head: int | None = None,
+        bias: bool | str = True,
+    ) -> None:
+        """Make the layer, with ``decay`` or α = 1, and with the delta rule's ``erase`` or writing v alone.
+
+        Other keywords are those of :class:`mha.Heads`.
+        """
+        super().__init__(d_model, heads, d_head=d_head, bias=bias)
+        self.erase = erase
+        self.write = nn.Linear(d_model, heads)
+        self.decay = nn.Linear(d_model, heads) if decay else None
+
+    @classmethod
+    @checked
+    def from_plain(cls, layer: Heads) -> "DeltaAttention":
+        """Refuse: no setting of this layer is softmax attention."""
+        refuse_plain(cls, layer, "what a word reads depends on the order in which the others were written")
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, write and read word after word, merge."""
+        check_cache(self, cache)
+        if isinstance(cache, MemoryCache) or (key is not None and key is not query):
+            refuse_memory(self, key)
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        check_order(self, query, is_causal)
+        q, k = (F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1) for x in (q, k))
+        beta, log_decay = self.rates(query)
+        words = written_words(mask, cache, q, k)
+        if words is not None:
+            k, beta = k.masked_fill(~words.mT, 0), beta.masked_fill(~words[:, :, 0], 0)
+            log_decay = None if log_decay is None else log_decay.masked_fill(~words[:, :, 0], 0)
+        if open_taps(self):
+            scores = self.at_scores(q @ k.mT)
+            weights = self.at_weights(delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
+            return self.merge(self.at_heads((weights @ v.to(weights)).to(v.dtype)))
+        state = cache.state if isinstance(cache, StateCache) else None
+        heads, state = delta_rule(q, k, v.to(q.dtype), beta, log_decay, erase=self.erase, state=state)
+        if isinstance(cache, StateCache):
+            cache.keep(self, state, k.shape[2])
+        return self.merge(self.at_heads(heads.to(v.dtype)))
+
+    def rates(self, x: Float[Tensor, "b n m"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"] | None]:
+        """Return how much of what a key reads each word overwrites (β), and the logarithm of the decay (log α)."""
+        wide = torch.promote_types(x.dtype, torch.float32)
+        beta = self.write(x).to(wide).sigmoid().mT
+        return beta, None if self.decay is None else F.logsigmoid(self.decay(x).to(wide) + OPEN).mT
+
+    @checked
+    def take_heads(self, heads: Iterable[int]) -> "DeltaAttention":
+        """Make a smaller layer of some heads; each keeps its rates. Taught in: pruning_heads."""
+        chosen = sorted(heads)
+        smaller = super().take_heads(chosen)
+        smaller.write = cut_linear(self.write, torch.tensor(chosen), 0)
+        smaller.decay = None if self.decay is None else cut_linear(self.decay, torch.tensor(chosen), 0)
+        return smaller
+
+    @checked
+    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> StateCache:
+        """Make an empty cache for this layer; its size does not depend on ``capacity``."""
+        return StateCache(capacity, filling)
+
+    @checked
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does: i words, whatever stands before them."""
+        cost = super().cost(b, i, j, fresh=i, stored=stored)
+        rates = [linear for linear in (self.write, self.decay) if linear is not None]
+        own = count_weights(*rates)
+        cost.parts["rates"] = sum((count_linear(linear, b * i) for linear in rates), Part(0, 0))
+        count = _Count(self, b, self.d_head, self.d_head)
+        kept = replace(
+            cost, cache=count.bytes, parameters=cost.parameters + own, weights=cost.weights + own * count.size
+        )
+        if stored:
+            return count.explicit(kept, i) if self.erase else kept
+        return count.replaced(kept, count.causal(i, erase=self.erase), i, i, 2 + self.erase + (self.decay is not None))
+
+
+# ---- what both check
+
+
+def check_cache(layer: Heads, cache: object) -> None:
+    """Refuse caches that keep something else than the layer writes, and what cannot be had behind a table."""
+    if cache is not None and not isinstance(cache, StateCache | MemoryCache):
+        raise TypeError(
+            f"cache = {said(cache)}: {type(layer).__name__} keeps one table for all words, give layer.new_cache(), or "
+            "mha.layers.MemoryCache() for a memory"
+        )
+    refuse_watching(layer, cache)
+
+
+def refuse_memory(layer: Heads, key: object) -> NoReturn:
+    """Refuse another sequence: it has no place in the order of the words."""
+    raise ValueError(
+        f"key = {said(key)} is another sequence, but {type(layer).__name__} reads what its own words have written, in "
+        "their order: use LinearAttention or MultiHeadAttention over a memory"
+    )
+
+
+def check_order(layer: Heads, query: Tensor, is_causal: bool) -> None:
+    """Refuse a call that is not causal: every word reads what the words before it have written, and itself."""
+    if not is_causal and query.shape[1] > 1:
+        raise ValueError(
+            f"is_causal = {is_causal} with {query.shape[1]} words: {type(layer).__name__} writes word after word, so "
+            "no word can read later ones. Say is_causal=True"
+        )
+
+
+def written_words(mask: Tensor | None, cache: object, q: Tensor, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
+    """Say which of the new words are written into the table; None is all of them."""
+    n = k.shape[2]
+    if isinstance(cache, StateCache):  # which has checked that the mask says the same
+        shown = cache.mask(n)
+        return None if shown is None else shown[..., -n:]
+    if mask is None:
+        return None
+    check_mask(mask, (*q.shape[:3], n), q.device)
+    if not hides_words(mask):
+        raise ValueError(
+            f"mask of shape {tuple(mask.shape)} hides other words from each query, but all queries read one table: "
+            "give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
+        )
+    return (mask if mask.ndim == 4 else mask[None, None]).expand(-1, -1, 1, n)
+
+
+# ---- what both cost
+
+
+class _Count:
+    """Count what the forms multiply and move, for heads that write tables of d × c numbers."""
+
+    def __init__(self, layer: Heads, b: int, d: int, c: int) -> None:
+        self.all, self.d, self.c = b * layer.heads, d, c
+        self.size = layer.W_q.weight.element_size()
+        self.state_size = max(self.size, torch.float32.itemsize)  # a state is kept in float32 at least
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state."""
+        return self.state_size * self.all * self.d * self.c
+
+    def part(self, flops: int, words: int) -> Part:
+        """Multiply, and move the keys or queries of some words, their values or reads, and the state."""
+        return Part(self.all * flops, self.size * self.all * words * (self.d + self.c) + self.bytes)
+
+    def at_once(self, i: int, j: int) -> dict[str, Part]:
+        """Count j words that are written, and then i that read."""
+        return {"write": self.part(2 * j * self.d * self.c, j), "read": self.part(2 * i * self.d * self.c, i)}
+
+    def causal(self, n: int, *, erase: bool) -> dict[str, Part]:
+        """Count n words that write and read in turn."""
+        product = 2 * n * self.d * self.c
+        if n == 1:
+            return {"write": self.part((2 if erase else 1) * product, n), "read": self.part(product, n)}
+        chunk = min(CHUNK, n)
+        chunks = -(-n // chunk)
+        product, inside = 2 * chunks * chunk * self.d * self.c, 2 * chunks * chunk**2
+        width = (2 if erase else 1) * self.d + self.c
+        numbers = 2 * n * (self.d + self.c) + 2 * chunks * chunk**2
+        parts = {
+            "inside": Part(self.all * inside * width, self.size * self.all * numbers),
+            "write": self.part((2 if erase else 1) * product, n),
+            "read": self.part(product, n),
+        }
+        return parts | ({"solve": self.solve(chunk, chunks, self.d + self.c)} if erase else {})
+
+    def solve(self, chunk: int, chunks: int, columns: int) -> Part:
+        """Count the triangular systems; torch's counter of operations knows nothing of them."""
+        numbers = chunks * (chunk**2 + 2 * chunk * columns)
+        return Part(self.all * chunks * chunk**2 * columns, self.state_size * self.all * numbers)
+
+    def explicit(self, cost: Cost, n: int) -> Cost:
+        """Add what it takes to write the weights down: the products of keys with keys, and one system for all words."""
+        system = Part(self.all * 2 * n**2 * self.d, self.size * self.all * (2 * n * self.d + n**2))
+        return replace(cost, parts=cost.parts | {"system": system, "solve": self.solve(n, 1, n)})
+
+    def replaced(self, cost: Cost, parts: dict[str, Part], i: int, j: int, tables: int) -> Cost:
+        """Put these parts in the place of scores and weights; so many tables of a chunk are alive together."""
+        kept = {name: part for name, part in cost.parts.items() if name not in ("scores", "read")}
+        chunk = min(CHUNK, i) if i > 1 else 0
+        held = i * (2 * self.d + self.c) + 2 * j * (self.d + self.c) + tables * -(-i // max(chunk, 1)) * chunk**2
+        return replace(cost, parts=kept | parts, peak=self.state_size * self.all * held + 2 * self.bytes)
