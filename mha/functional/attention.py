@@ -119,7 +119,7 @@ def attention_weights(
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa)
     check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
-    check_qkv(q, k, k, enable_gqa)
+    _check(q, k, k, enable_gqa)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = edited("edit_scores", edit_scores, _by_heads(q * scale, k.mT))
     mask = _visible(q, k, mask, is_causal)
@@ -170,7 +170,7 @@ def attend(
     Taught in: why_scale, masking, split_and_merge.
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
-    check_qkv(q, k, v, enable_gqa)
+    _check(q, k, v, enable_gqa)
     dropout = share(dropout)
     if explicit or not (edit_scores is normalize is edit_weights is None):
         weights = attention_weights(
@@ -229,7 +229,7 @@ def _visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tens
     return combine(mask, causal_mask(i, j, device=q.device) if is_causal else None)
 
 
-def check_qkv(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None:
+def _check(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None:
     """Refuse queries, keys and values that do not belong together."""
     check_tensor(q=q, k=k, v=v)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
@@ -247,3 +247,8 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None
         raise ValueError(f"every key needs its value, but there are different numbers of them: {shapes}")
     if 0 in q.shape or 0 in k.shape or 0 in v.shape:
         raise ValueError(f"an empty sequence, batch or width cannot be attended to: {shapes}")
+
+
+def check_qkv(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None:
+    """Refuse queries, keys and values that do not belong together, as :func:`attend` does."""
+    _check(q, k, v, enable_gqa)

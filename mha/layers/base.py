@@ -246,20 +246,19 @@ class Heads(Tapped):
                     f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
                 )
             cache.check(self, query, key, value, mask)
-        start = 0 if cache is None else cache.place
-        start_of_keys = start if cache is None or cache.turned else None  # such a cache turns them itself
+        start = 0 if cache is None else cache.length
         q = self.into_heads(self.W_q(query), self.heads, start)
 
         def fresh() -> tuple[Tensor, Tensor]:
-            k = self.into_heads(self.W_k(key), self.kv_heads, start_of_keys)
+            k = self.into_heads(self.W_k(key), self.kv_heads, start)
             return k, split_heads(self.W_v(value), self.kv_heads)
 
         return q, *(fresh() if cache is None else cache.recall(self, key, value, fresh))
 
-    def into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
-        """Cut queries or keys into heads, and mark their positions where the layer has a way to, and a ``start``."""
+    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
+        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
         x = split_heads(x, heads)
-        return x if self.positions is None or start is None else self.positions.turn(x, start)
+        return x if self.positions is None else self.positions.turn(x, start)
 
     def attend(
         self,

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked
+from mha.functional.attention import split_heads
 from mha.functional.masks import check_mask, padding_mask
 from mha.layers.positions import RelativePositions
 
@@ -23,6 +24,7 @@ class Reader(Protocol):
     W_k: nn.Linear
     W_v: nn.Linear
     heads: int
+    kv_heads: int
     positions: RelativePositions | None
 
 
@@ -56,13 +58,7 @@ class OneLayer:
     """A cache of one layer's keys and values."""
 
     length: int  # how many words were fed so far
-    turned = True  # whether keys are kept as positions have turned them, or as they were before
     _maps: tuple[nn.Linear, nn.Linear] | None = None
-
-    @property
-    def place(self) -> int:
-        """Where the next word stands, as its positions count."""
-        return self.length
 
     def check_layer(self, layer: Reader) -> None:
         """Refuse another layer than the one that filled the cache; layers that share their projections are one."""
@@ -198,8 +194,6 @@ class WindowCache(KeyValueCache):
     Taught in: say_nothing.
     """
 
-    turned = False
-
     @checked
     def __init__(self, window: int, *, first: int = 4) -> None:
         """Keep the last ``window`` words and the ``first`` ones of the text, which may be 0."""
@@ -253,9 +247,18 @@ class WindowCache(KeyValueCache):
     def recall(
         self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
-        """Make the new keys and values, :meth:`append` them, and turn all keys by their places in the cache."""
-        k, v = super().recall(layer, key, value, fresh)
-        return (k if layer.positions is None else layer.positions.turn(k)), v
+        """Make the new keys and values, :meth:`append` them, and turn all keys by their places in the cache.
+
+        The new words stand at their places in the text, and the kept ones right before them, without a gap.
+        """
+        if layer.positions is None:
+            return super().recall(layer, key, value, fresh)
+
+        def unturned() -> tuple[Tensor, Tensor]:
+            return split_heads(layer.W_k(key), layer.kv_heads), split_heads(layer.W_v(value), layer.kv_heads)
+
+        k, v = super().recall(layer, key, value, unturned)
+        return layer.positions.turn(k, self.length - k.shape[2]), v
 
     def append(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]

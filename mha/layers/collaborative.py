@@ -121,7 +121,7 @@ class CollaborativeAttention(Heads):
         q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
         return q * self.mixing[:, None].to(q), k, v
 
-    def into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
+    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         return x[:, None]  # one for all heads
 
     def attend(
