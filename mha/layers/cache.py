@@ -136,16 +136,26 @@ class KeyValueCache(OneLayer):
 
     def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
-        i = query.shape[1]
+        i, total = query.shape[1], self.length + key.shape[1]
         self.check_layer(layer)
-        _check_growing(layer, query, key, mask, self.length)
+        if key is not query:
+            raise ValueError(
+                "this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache"
+            )
+        if mask is not None and mask.shape[-1] not in (1, total):
+            raise ValueError(
+                f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {self.length} in "
+                f"the cache and {i} new: give it a column for each"
+            )
+        if mask is not None:
+            check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
         words = self.mask(i)
         if words is not None:
             _check_filling(words, query.shape[0], f"cache.mask({i})", mask)
 
     @property
     def bytes(self) -> int:
-        """How much memory is taken."""
+        """How much memory is taken: all of it at the first call."""
         return 0 if self._k is None or self._v is None else self._k.nbytes + self._v.nbytes
 
     def recall(
@@ -161,14 +171,19 @@ class KeyValueCache(OneLayer):
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store the new keys and values and return all of them, oldest first."""
         end = self.length + k.shape[2]
-        _check_no_gradients(k, v)
+        if k.requires_grad or v.requires_grad:
+            raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
         if end > self.capacity:
             raise ValueError(
                 f"the cache holds {self.capacity} positions, but {end} were fed: make it with capacity={end}"
             )
         if self._k is None or self._v is None:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
-        _check_continues(k, v, self._k, self._v)
+        if _row(k) != _row(self._k) or _row(v) != _row(self._v):
+            raise ValueError(
+                f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
+                f"of {_row(self._k)} and {_row(self._v)}: use a new cache, one for each layer"
+            )
         self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
         self.length = end
         return self._k[:, :, :end], self._v[:, :, :end]
@@ -226,7 +241,7 @@ class WindowCache(KeyValueCache):
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
         self.check_layer(layer)
         new = query.shape[1]
-        _check_growing(layer, query, key, mask, self.place)
+        check_growing(layer, query, key, mask, self.place)
         shown = self.mask(new)
         if shown is None:
             return
@@ -264,10 +279,10 @@ class WindowCache(KeyValueCache):
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Return what is kept and the new, oldest first, and keep of it the first words and the last ones."""
-        _check_no_gradients(k, v)
+        check_no_gradients(k, v)
         new = k.shape[2]
         if self._k is not None and self._v is not None:
-            _check_continues(k, v, self._k, self._v)
+            check_continues(k, v, self._k, self._v)
             k, v = torch.cat([self._k, k], 2), torch.cat([self._v, v], 2)
         self.length += new
         self._k, self._v = (self._kept(x) for x in (k, v))
@@ -314,7 +329,7 @@ def _check_filling(words: Tensor, batch: int, name: str, mask: Tensor | None) ->
         raise ValueError(f"this cache has filling, and the mask shows it: call the layer with mask={name} & your mask")
 
 
-def _check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | None, kept: int) -> None:
+def check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | None, kept: int) -> None:
     """Refuse another sequence, and a mask without a column for each key."""
     i, total = query.shape[1], kept + key.shape[1]
     if key is not query:
@@ -328,12 +343,14 @@ def _check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | Non
         check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
 
 
-def _check_no_gradients(k: Tensor, v: Tensor) -> None:
+def check_no_gradients(k: Tensor, v: Tensor) -> None:
+    """Refuse to store gradients."""
     if k.requires_grad or v.requires_grad:
         raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
 
 
-def _check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
+def check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
+    """Refuse keys and values of another batch, width or type."""
     if _row(k) != _row(old_k) or _row(v) != _row(old_v):
         raise ValueError(
             f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
