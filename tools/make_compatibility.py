@@ -23,6 +23,8 @@ from mha.systems import tensor_parallel
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
 TODAY = {  # layers that no contest has asked yet
+    "gated": candidates.Candidate(lambda d, h: mha.GatedAttention(d, h)),
+    "with a sink": candidates.Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "latent": candidates.Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
     "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),

@@ -242,6 +242,11 @@ class WindowCache(KeyValueCache):
         self.check_layer(layer)
         new = query.shape[1]
         check_growing(layer, query, key, mask, self.place)
+        if layer.positions is not None and layer.W_k.in_features != key.shape[-1]:
+            raise ValueError(
+                f"{type(layer).__name__} does not make its keys from the words, so a window cannot turn them anew: use "
+                "layer.new_cache()"
+            )
         shown = self.mask(new)
         if shown is None:
             return

@@ -395,9 +395,16 @@ def test_without_first_words_distances_are_those_of_the_text(chunks, window):
         assert error(streamed(layer, x, window, 0, chunks), right) < LIMIT
 
 
-@pytest.mark.parametrize("build", RELATIVE.values(), ids=RELATIVE)
 @torch.no_grad()
-def test_a_chunk_that_fits_is_read_as_word_by_word(build):
+def test_a_window_refuses_keys_that_it_cannot_turn_anew():
+    with pytest.raises(ValueError, match="LatentAttention does not make its keys from the words"):
+        RELATIVE["latent"]()(torch.randn(1, 2, 8), is_causal=True, cache=WindowCache(4))
+
+
+@pytest.mark.parametrize("name", [name for name in RELATIVE if name != "latent"])
+@torch.no_grad()
+def test_a_chunk_that_fits_is_read_as_word_by_word(name):
+    build = RELATIVE[name]
     layer, x = build(), torch.randn(BATCH, 11, 8)
     right = streamed(layer, x, 4, 2, 1)
     for chunks in ([6, 1, 1, 1, 1, 1], [2, 4, *[1] * 5], [1, 3, 2, *[1] * 5]):
