@@ -87,9 +87,6 @@ check_absorbed = Exercise(
         "W_k serves for both": lambda q, c, k, v: _absorbed(q, c, k, k),
         "all heads use the W_k of the first": lambda q, c, k, v: _absorbed(q, c, k[:1].expand_as(k), v),
         "all heads use the W_v of the first": lambda q, c, k, v: _absorbed(q, c, k, v[:1].expand_as(v)),
-        "what was read is not brought back to the width of a head": lambda q, c, k, v: (
-            (torch.einsum("hd,hrd->hr", q, k) @ c.mT / q.shape[-1] ** 0.5).softmax(-1) @ c
-        ),
         "the mean of all words is read, whatever was asked": lambda q, c, k, v: _absorbed(0 * q, c, k, v),
     },
     room=lambda q, c, w_k, w_v: max(c.numel(), w_k.numel(), len(q) * len(c)),

@@ -89,7 +89,6 @@ check_between = Exercise(
             ((g.cumsum(0) - g)[:, None] - g.cumsum(0)).clamp(max=0).tril().exp().tril()
         ),
         "the logarithms are returned, not the shares": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).tril(),
-        "only the decay of word i is counted, not all between": lambda g: g.exp()[:, None].expand(len(g), -1).tril(),
         "the decays are added, not their logarithms": lambda g: (
             (g.exp().cumsum(0)[:, None] - g.exp().cumsum(0)).tril() + torch.eye(len(g)).to(g)
         ),

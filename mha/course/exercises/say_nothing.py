@@ -40,10 +40,6 @@ check_weights = Exercise(
         "the sink was added as it is, not as exp(sink)": lambda s, z: (
             s.exp() / (z[:, None, None] + s.exp().sum(-1, keepdim=True))
         ),
-        "the rows were divided by their sum again: the sink is gone": lambda s, z: (
-            _beside(s, z) / _beside(s, z).sum(-1, keepdim=True)
-        ),
-        "the sink is taken off the scores": lambda s, z: (s - z[:, None, None]).softmax(-1),
         "softmax over the queries": lambda s, z: _beside(s.mT, z).mT,
         "the sink's sign is turned round": lambda s, z: _beside(s, -z),
         "the sink's own weight is left in the row, and the last key's is lost": lambda s, z: torch.cat(
@@ -89,7 +85,6 @@ check_gate = Exercise(
         "the logsumexp is not used": lambda r, t, z: r * (-z[:, None, None]).sigmoid(),
         "the sink is 0 in every head": lambda r, t, z: _gated(r, t, 0 * z),
         "the gate was put on twice": lambda r, t, z: _gated(_gated(r, t, z), t, z),
-        "the share of the sink, not of the keys": lambda r, t, z: r - _gated(r, t, z),
     },
     next_step="Next: which words a window keeps.",
 )
