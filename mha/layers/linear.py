@@ -354,6 +354,7 @@ class DeltaAttention(Heads):
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does: i words, whatever stands before them."""
+        super().cost(b, i, j, fresh=fresh)  # refuses lengths that no call can have
         cost = super().cost(b, i, j, fresh=i, stored=stored)
         rates = [linear for linear in (self.write, self.decay) if linear is not None]
         own = count_weights(*rates)
