@@ -288,26 +288,30 @@ def interval(layer, plain):
 
 
 class Differential(nn.Module):
-    def __init__(self, d_model, heads):
+    def __init__(self, d_model, heads, number):
         super().__init__()
-        self.heads, self.lam = heads, nn.Parameter(torch.zeros(heads))
-        self.W_k, self.W_q = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, 2 * d_model)
-        self.W_o, self.W_v = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.heads, self.start = heads, 0.8 - 0.6 * math.exp(-0.3 * number + 0.3)
+        for name in ("W_k", "W_q", "W_o", "W_v"):
+            setattr(self, name, nn.Linear(d_model, d_model, bias=False))
+        for name in ("lambda_q1", "lambda_q2", "lambda_k1", "lambda_k2"):
+            setattr(self, name, nn.Parameter(torch.zeros(d_model // heads // 2)))
+        self.norm = nn.RMSNorm(d_model // heads, eps=1e-5)
 
     def forward(self, x, mask=None):
         b, n, m = x.shape
         q, k = (w(x).view(b, n, 2, self.heads, -1).permute(2, 0, 3, 1, 4) for w in (self.W_q, self.W_k))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         first, second = scores.masked_fill(~mask, -1e30).softmax(-1) if mask is not None else scores.softmax(-1)
+        ones, twos = ((getattr(self, "lambda_q" + i) * getattr(self, "lambda_k" + i)).sum().exp() for i in "12")
         v = self.W_v(x).view(b, n, self.heads, -1).transpose(1, 2)
-        read = (first - self.lam.view(-1, 1, 1) * second) @ v
-        return self.W_o(read.transpose(1, 2).reshape(b, n, m))
+        read = first @ v - (ones - twos + self.start) * (second @ v)
+        return self.W_o((1 - self.start) * self.norm(read.transpose(1, 2)).reshape(b, n, m))
 
 
 def one_head_at_a_time(q, c, w_k, w_v):
     reads = []
     for h in range(len(q)):
-        powers = [math.exp(float((w_k[h] @ q[h]) @ word) / math.sqrt(q.shape[1])) for word in c]
+        powers = [torch.exp((w_k[h] @ q[h]) @ word / math.sqrt(q.shape[1])) for word in c]
         mean = sum(p * word for p, word in zip(powers, c, strict=True)) / sum(powers)
         reads.append(w_v[h].T @ mean)
     return torch.stack(reads)
@@ -328,6 +332,25 @@ def divided_beside(scores, sink):
 def shared_out(read, total, sink):
     both = torch.stack([total, sink.view(1, -1, 1).expand_as(total)])
     return torch.einsum("bhi,bhid->bhid", both.softmax(0)[0], read)
+
+
+def step_by_outer_products(s, k, v, beta, alpha):
+    keep = torch.eye(len(k)).to(s) - beta * torch.outer(k, k)
+    return alpha * (keep @ s) + beta * torch.outer(k, v)
+
+
+def products_of_decays(log_decay):
+    n = len(log_decay)
+    rows = [[torch.exp(sum(log_decay[j + 1 : i + 1], log_decay.new_zeros(()))) for j in range(i + 1)] for i in range(n)]
+    return torch.stack([torch.stack(row + [log_decay.new_zeros(())] * (n - len(row))) for row in rows])
+
+
+def word_by_word(q, k, v, s):
+    reads = []
+    for one, key, value in zip(q, k, v, strict=True):
+        s = s + torch.outer(key, value)
+        reads.append(one @ s)
+    return [torch.stack(reads), s]
 
 
 def streaming(t, window, first):
@@ -381,6 +404,9 @@ ANSWERS = {
     "merge_and_deepen.check_average": running,
     "compress.check_absorbed": one_head_at_a_time,
     "compress.check_joint": through_the_shared_space,
+    "overwrite.check_step": step_by_outer_products,
+    "overwrite.check_between": products_of_decays,
+    "overwrite.check_chunk": word_by_word,
     "say_nothing.check_weights": divided_beside,
     "say_nothing.check_gate": shared_out,
     "say_nothing.check_window": streaming,

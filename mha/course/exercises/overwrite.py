@@ -88,6 +88,9 @@ check_between = Exercise(
         "the decay of word i is left out: the table decays before it is read": lambda g: (
             ((g.cumsum(0) - g)[:, None] - g.cumsum(0)).clamp(max=0).tril().exp().tril()
         ),
+        "only the decay of word i is counted, not those of the words between": lambda g: (
+            g.exp()[:, None].expand(-1, len(g)).tril()
+        ),
         "the logarithms are returned, not the shares": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).tril(),
         "the decays are added, not their logarithms": lambda g: (
             (g.exp().cumsum(0)[:, None] - g.exp().cumsum(0)).tril() + torch.eye(len(g)).to(g)
