@@ -5,9 +5,10 @@
 Each mutant is one change in one file of `mha/functional/` or `mha/layers/`. A process that has imported torch makes a
 copy of itself for each; the copy reads the changed file in place of the stored one and runs the tests that run the
 changed line, the shortest first, until one fails. (Which tests run which line is found out once, at the beginning.)
-Errors that are raised and `strict=True` stay as they are. A mutant that no test sees has *survived*. What was judged
-is kept in `benchmarks/package_mutants.json`, with a hash of each file's code: judged mutants of unchanged files are
-not run again. Which mutants are drawn depends on their text alone, so that a larger sample holds a smaller one.
+Errors that are raised and `strict=True` stay as they are, and so does what counts either way: max(a, b) is max(b, a).
+A mutant that no test sees has *survived*. What was judged is kept in `benchmarks/package_mutants.json`, with a hash
+of each file's code: judged mutants of unchanged files are not run again. Which mutants are drawn depends on their
+text alone, so that a larger sample holds a smaller one.
 """
 
 import argparse
@@ -44,6 +45,7 @@ from mutations import trees
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "benchmarks" / "package_mutants.json"
 FILES = sorted(p for room in ("functional", "layers") for p in (ROOT / "mha" / room).glob("*.py") if p.stem[0] != "_")
+EITHER_WAY = {"max", "min", "torch.equal", "torch.promote_types"}
 TESTS = [
     "tests/layers/test_every_layer.py", "tests/functional", "tests/layers", "tests/models", "tests/analysis",
     "tests/test_calls.py", "tests/interop",
@@ -65,8 +67,9 @@ def mutants(path):
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
     place = places(tree)
     for kind, old, new, make in trees(tree):
-        only_strict = kind == "dropped keyword" and ast.unparse(old.func) == "zip"
-        if id(old) not in kept and not only_strict:
+        function = ast.unparse(old.func) if isinstance(old, ast.Call) else ""
+        same = kind == "dropped keyword" and function == "zip" or kind == "swapped arguments" and function in EITHER_WAY
+        if id(old) not in kept and not same:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
             name = f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}"
@@ -102,6 +105,11 @@ def written(path, make):
 def code_of(path):
     """A hash of what a file does: neither comments nor its look count."""
     return hashlib.sha256(ast.unparse(ast.parse(path.read_text("utf8"))).encode()).hexdigest()[:16]
+
+
+def known(stored, task):
+    """What was found about a mutant before."""
+    return stored.get(f"{task[0].parent.name}/{task[0].name}", {}).get("mutants", {}).get(task[1], "")
 
 
 def draw(name):
@@ -258,8 +266,8 @@ def main(arguments=None):
     every = [(path, *mutant) for path in FILES for mutant in mutants(path)]
     drawn = [task for task in every if draw(task[1]) * len(every) < asked.sample and asked.only in task[1]]
     chosen = [(path, name, lines, text) for path, name, lines, make in drawn if (text := written(path, make))]
-    new = [t for t in chosen if t[1] not in stored.get(f"{t[0].parent.name}/{t[0].name}", {}).get("mutants", {})]
-    print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} not yet judged", flush=True)
+    new = [t for t in chosen if known(stored, t) in ("", "survived")]  # tests may have come since
+    print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} to be judged", flush=True)
     global HEARD
     with tempfile.TemporaryDirectory() as folder:
         failed, times = listen(Path(folder))
