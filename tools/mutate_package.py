@@ -68,7 +68,9 @@ def mutants(path):
     place = places(tree)
     for kind, old, new, make in trees(tree):
         function = ast.unparse(old.func) if isinstance(old, ast.Call) else ""
-        same = kind == "dropped keyword" and function == "zip" or kind == "swapped arguments" and function in EITHER_WAY
+        same = (kind == "dropped keyword" and function == "zip") or (
+            kind == "swapped arguments" and function in EITHER_WAY
+        )
         if id(old) not in kept and not same:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"

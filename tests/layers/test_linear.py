@@ -470,8 +470,9 @@ def test_operations_do_not_grow_with_the_text_and_are_those_of_the_counter(entry
         found = test_cost.counted(lambda: layer(torch.randn(BATCH, n, 6), is_causal=True, cache=cache))  # noqa: B023
         cost = layer.cost(BATCH, n, cache.length, fresh=n)
         assert cost.flops - cost.parts.get("solve", mha.layers.Part(0, 0)).flops == found
-    one = [layer.cost(1, 1, n, fresh=1) for n in (1, 1000, 1_000_000)]
+    one = [layer.cost(1, 1, n, fresh=1) for n in (2, 1000, 1_000_000)]
     assert one[0] == one[1] == one[2]
+    assert layer.cost(1, 1, 1, fresh=1).peak - one[0].peak == one[0].cache  # the first word makes the table
     product = layer.heads * layer.d_head * (layer.d_head + isinstance(layer, mha.LinearAttention))
     assert (
         one[0].parts["write"].flops + one[0].parts["read"].flops
