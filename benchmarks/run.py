@@ -9,6 +9,7 @@ from pathlib import Path
 
 import composable
 import decode
+import flex
 import heads_cut
 import latent
 import layers
@@ -31,6 +32,8 @@ TABLES = {
     "routed": mixture.routed,
     "long-texts": linear.long_texts,
     "one-more-word": linear.one_more_word,
+    "flex": flex.flex,
+    "flex-kinds": flex.kinds,
 }
 
 
