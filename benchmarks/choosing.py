@@ -140,6 +140,11 @@ def page(found):
     ]
     longer = [[name, *(shown(found, task, name, 2.0) for task in tasks)] for name in candidates.LAYERS]
     timed = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"]
+    today = [
+        [name, f"{made[name]:,}", *(shown(found, task, name, more) for more in (1.0, 2.0) for task in tasks)]
+        for name in ("plain", *candidates.TODAY)
+    ]
+    timed_today = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.TODAY]
     return (
         HEAD.format(**found, n=len(SEEDS))
         + "\n\n".join(
@@ -150,6 +155,10 @@ def page(found):
                 + table([head[0], "weights", *head[1:]], rivals),
                 "## After twice the steps\n\n" + table(head, longer),
                 "## Paired difference to plain for an equal time\n\n" + TIME + table(head, timed),
+                "## Heads of today\n\nAfter as many steps, and after twice as many (2 ×).\n\n"
+                + table([head[0], "weights", *head[1:], *(f"{task}, 2 ×" for task in tasks)], today),
+                f"Beside plain for an equal time; times: {found['times']['machine of today']}.\n\n"
+                + table(head, timed_today),
                 f"## Cost beside plain\n\nTimes: {found['times']['machine']}.\n\n" + table(columns, [*costs, noise]),
                 "## Where a layer does not apply\n\n" + "\n".join(refusals()),
             ]
@@ -197,7 +206,7 @@ def shown(found, task, name, budget=1.0):
 
 def compared(found, task, name, budget=1.0):
     """The paired difference to plain, which may have been trained for longer, with its interval."""
-    if name not in found["quality"][task]:
+    if task in candidates.EVERY[name].refuses:
         return "–"
     values = values_of(found, task, name), values_of(found, task, "plain", budget)
     mean, low, high = results.interval([one - plain for one, plain in zip(*values, strict=True)])
@@ -207,7 +216,7 @@ def compared(found, task, name, budget=1.0):
 
 def in_time(found, task, name):
     """The paired difference to a plain layer that has had as much time."""
-    if name not in found["quality"][task]:
+    if task in candidates.EVERY[name].refuses:
         return "–"
     budget = results.bought(task, name)
     return f"{compared(found, task, name, budget)} ({budget:g} ×)"
@@ -223,7 +232,7 @@ def priced(found, name):
 
 def refusals():
     """Why a place is empty."""
-    for name, candidate in candidates.LAYERS.items():
+    for name, candidate in (candidates.LAYERS | candidates.TODAY).items():
         for task, reason in candidate.refuses.items():
             yield f"- {name}, {task}: {reason}."
 
@@ -236,9 +245,9 @@ def main():
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.times:  # first: they say how long the plain layer is trained for an equal time
+        measure(results.stored() if results.STORE.exists() else {})
     found = load()
-    if asked.times:
-        measure(found)
     done = asked.table or asked.times or train(found, time.time() + 60 * asked.minutes)
     if done and "times" in found and "made" in found:
         found["parameters"] = {t: {n: weights(t, n) for n in entrants(t)} for t in candidates.TASKS}

@@ -21,6 +21,7 @@ README = Path(__file__).with_name("README.md")
 TABLES = {
     "speed": layers.speed,
     "memory": layers.memory,
+    "silent": layers.silent,
     "predicted": decode.predicted,
     "cached": decode.cached,
     "sharing": decode.sharing,

@@ -82,7 +82,8 @@ RIVALS = {
 IN_ORDER = "what a word reads depends on the order in which the words before it were written"
 
 
-# Heads of today. One key head for all keeps 16 numbers a word, as the latent layer does; the last one is a hybrid.
+# Heads of today. One key head for all keeps 16 numbers a word, as the latent layer does; a hybrid is of two kinds. The
+# last is no newcomer: plain heads that know how far back a word is, as the order in which words are written tells it.
 TODAY = {
     "sink": Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "gated": Candidate(lambda d, h: mha.GatedAttention(d, h)),
@@ -92,6 +93,9 @@ TODAY = {
     "delta": Candidate(lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER)),
     "delta, then plain": Candidate(
         lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER), last="plain"
+    ),
+    "plain, ALiBi": Candidate(
+        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.LinearBias()), {"dates": "a source has no distances"}
     ),
 }
 
