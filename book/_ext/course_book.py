@@ -161,7 +161,7 @@ def cover_view():
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
     q, k = (split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
-    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
+    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads", together=True)
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
 
 
