@@ -12,8 +12,4 @@
     }
   });
   for (const place of document.querySelectorAll("div.math")) watcher.observe(place);
-
-  /* In a book that is opened as files, from a zip, a page may not read another one: results are found, without a piece
-     of their text. */
-  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 })();
