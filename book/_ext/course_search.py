@@ -17,6 +17,12 @@ from docutils import nodes
 
 ROW = re.compile(r"^\| ([^|]+) \|[^|]+\| (\[[^]]+\]\(\.\./notebooks/\w+\.ipynb\)[^|]*) \|$", re.MULTILINE)
 PLACE = re.compile(r"\((?:\.\./)?(notebooks/\w+)\.ipynb\)")
+ASKED = [  # what readers say who do not know the name
+    ("heads not used", "notebooks/11_pruning_heads"),
+    ("unused heads", "notebooks/11_pruning_heads"),
+    ("head does nothing", "notebooks/22_say_nothing"),
+    ("nan in softmax", "notebooks/03_masking"),
+]
 BLOCKS = (nodes.paragraph, nodes.term, nodes.caption, nodes.rubric, nodes.row, nodes.title, nodes.citation)
 SILENT = (nodes.literal_block, nodes.math_block, nodes.image, nodes.comment, nodes.label)
 
@@ -63,7 +69,8 @@ def sections(doctree):
     for part in doctree.findall(nodes.Element):
         titled = isinstance(part, nodes.section) and isinstance(part[0], nodes.title)
         if part.get("ids") and (titled or "exercise" in part["classes"]):
-            found[part] = [part["ids"][0], " ".join(text_of(part[0]).split()), []]
+            heading = " ".join(text_of(part[0]).split())
+            found[part] = [part["ids"][0], heading if titled else f"Exercise: {heading.strip('()')}", []]
     for block in doctree.findall(lambda node: isinstance(node, BLOCKS)):
         place = block.parent
         while place and place not in found:
@@ -94,7 +101,7 @@ def explained(book):
     names = [
         (name, page) for listed, where in ROW.findall(table) for name in listed.split(", ") for page in PLACE.findall(where)
     ]
-    return names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]
+    return ASKED + names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]
 
 
 def write_index(app, exception):

@@ -14,7 +14,7 @@
   function matcher(word, flags) {
     const root = stem(word);
     if (CHINESE.test(word)) return new RegExp(root, flags);
-    return new RegExp(`(?<![\\p{L}\\p{N}])${root}${word.length <= 3 ? "s?(?![\\p{L}\\p{N}])" : "[\\p{L}\\p{N}]*"}`, flags);
+    return new RegExp(`(?<![\\p{L}\\p{N}_])${root}${word.length <= 3 ? "s?(?![\\p{L}\\p{N}_])" : "[\\p{L}\\p{N}_]*"}`, flags);
   }
 
   const sections = PAGES.flatMap(([page, title, ...rest]) =>
@@ -36,6 +36,7 @@
       if (!got.some((x, w) => counts[n][w] || heads[n][w])) return;
       let score = share ** 2 * got.reduce((a, b) => a + b, 0);
       if (use.length > 1 && s.plain.includes(flat(asked).trim())) score *= 1.5;
+      if (s.heading.startsWith("Exercise")) score *= 0.6;
       if (!number(s.page)) score *= s.page === "book/checkers" ? 0.3 : 0.8;
       if (!pages.has(s.page)) pages.set(s.page, {page: s.page, places: []});
       pages.get(s.page).places.push({...s, score});
@@ -52,10 +53,10 @@
   }
 
   /* The sentence of a section that has most of the words, cut around the first of them where it is long. */
-  function best(text, tests, rare) {
+  function best(text, tests, rare, asked) {
     let most = -1, sentence = "";
     for (const one of text.split(/\n|(?<=[.?!]) (?=\p{Lu})/u)) {
-      const worth = tests.reduce((sum, test, w) => sum + (one.search(test) >= 0) * rare[w], 0) - (one.length > LONG) * 0.1;
+      const worth = tests.reduce((sum, test, w) => sum + (one.search(test) >= 0) * rare[w], 0) + flat(one).includes(asked) - (one.length > LONG) * 0.1;
       if (worth > most) [most, sentence] = [worth, one];
     }
     if (sentence.length <= LONG) return sentence;
@@ -86,7 +87,7 @@
       const page = PAGES.find(([name]) => name === one.page), title = [number(one.page), page[1]].filter(Boolean).join(" ");
       const least = one.places[0].score / 3;
       return make("li", {}, make("a", {href: `${one.page}.html`}, title), ...one.places.slice(0, EACH).filter((p) => p.score > least).map((place) =>
-        make("p", {className: "context"}, make("a", {href: `${one.page}.html#${place.anchor}`}, place.heading), " ", ...marked(best(place.text, tests, rare), tests))));
+        make("p", {className: "context"}, make("a", {href: `${one.page}.html#${place.anchor}`}, place.heading), " ", ...marked(best(place.text, tests, rare, flat(asked)), tests))));
     });
     const more = found.length > MOST ? `, the best ${MOST} of them here` : "";
     const said = found.length ? `${found.length} page${found.length > 1 ? "s" : ""}${more}.` : "Nothing found. Try one word, or another name for it.";

@@ -71,8 +71,8 @@ const every = make("button", {type: "button"}, "All heads of the layer");
 every.onclick = () => { all = !all; draw(); };
 how.append(every);
 root.querySelectorAll("details").forEach(d => d.open = false);
-root.prepend(grid, how, make("p", {}, "Point at a word or a cell. With the keyboard: Tab from part to part, ",
-  "↑ ↓ for the word that looks, ← → for the word looked at."), say, main, bars, products);
+root.prepend(grid, how, say, main, bars, products, make("p", {}, "Point at a word or a cell. With the keyboard: ",
+  "Tab from part to part, ↑ ↓ for the word that looks, ← → for the word looked at."));
 
 function choose(a, h) {
   const moved = D.layers[a].rows !== layer().rows || D.layers[a].cols !== layer().cols;
