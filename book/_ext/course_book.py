@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from course_card import draw_card, offer_card
+from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles, put_in_what_is_imported
@@ -34,6 +35,9 @@ ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.s
 # Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
+AUTO = re.compile(r'(<html\b[^>]*\bdata-theme=)"auto"')  # a script chooses; without one, no color is set
+ARTICLE = re.compile(r'<article class="bd-article"[^>]*>')
+TEX = "<noscript><p><em>Without JavaScript the formulas stay TeX, as they were written.</em></p></noscript>"
 OLD_ROLE = 'role="doc-biblioentry"'  # deprecated in Digital Publishing WAI-ARIA 1.1: an entry of a list is a list item
 
 FIRST_PAGE = """<!DOCTYPE html>
@@ -85,6 +89,9 @@ def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
+    page = AUTO.sub(r'\1"light"', page)
+    if 'class="math' in page and TEX not in page:
+        page = ARTICLE.sub(rf"\g<0>{TEX}", page, count=1)
     return EAGER_IMAGES.sub('<img loading="lazy" ', page)
 
 
@@ -203,6 +210,7 @@ def finish(app, exception):
         else:
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
+        draw_figures(Path(app.srcdir), Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))

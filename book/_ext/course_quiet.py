@@ -1,7 +1,7 @@
 """Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
 
 The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so do the lines
-that only draw, or only put numbers in order for a drawing. Without JavaScript they open too: a fold is a `details` element.
+that only draw, or only put numbers in order for it. Without JavaScript they open too: a fold is a `details` element.
 """
 
 import ast
@@ -37,7 +37,7 @@ def checks(body):
 
 
 def pictures(body):
-    """The statements that draw, each with those right before it that put numbers in order for it and for nothing else."""
+    """The statements that draw, each with those before it that put numbers in order for it and nothing else."""
     found, run = [], []
     for statement in body:
         calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
