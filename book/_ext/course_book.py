@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 from course_card import draw_card, offer_card
+from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles, put_in_what_is_imported
@@ -42,6 +43,9 @@ FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pa
     (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]
+AUTO = re.compile(r'(<html\b[^>]*\bdata-theme=)"auto"')  # a script chooses; without one, no color is set
+ARTICLE = re.compile(r'<article class="bd-article"[^>]*>')
+TEX = "<noscript><p><em>Without JavaScript the formulas stay TeX, as they were written.</em></p></noscript>"
 OLD_ROLE = 'role="doc-biblioentry"'  # deprecated in Digital Publishing WAI-ARIA 1.1: an entry of a list is a list item
 
 FIRST_PAGE = """<!DOCTYPE html>
@@ -95,6 +99,9 @@ def tidy(page):
     for pattern, better in FOR_ALL:
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
+    page = AUTO.sub(r'\1"light"', page)
+    if 'class="math' in page and TEX not in page:
+        page = ARTICLE.sub(rf"\g<0>{TEX}", page, count=1)
     return EAGER_IMAGES.sub('<img loading="lazy" ', page)
 
 
@@ -226,6 +233,7 @@ def finish(app, exception):
         else:
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
+        draw_figures(Path(app.srcdir), Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))

@@ -344,7 +344,17 @@ def test_checks_and_drawing_are_folded_and_the_idea_is_shown():
     )
     drawn = 'rows = dict(zip("ab", (x, y)))\nplot.lines(rows, "step", "loss")'
     assert parts(drawn + "\nassert x") == ("", drawn, "assert x", 1)
-    assert parts("rows = train(x)\nplot.lines(rows)")[0], "what trains is shown"
+    assert parts("rows = train(x)\nplot.lines(rows)")[:2] == ("rows = train(x)", "plot.lines(rows)"), (
+        "what trains is shown"
+    )
+    order = 'rows = {"a": one}\nfor k in two:\n    rows[k] = two[k]\nplot.lines(rows)'
+    assert parts("two = train(x)\n" + order)[:2] == ("two = train(x)", order), "what only prepares is not"
+    assert parts('a, b = zip(*x)\nplot.lines({"a": a})\nc = f(b)')[:2] == (
+        "a, b = zip(*x)\nc = f(b)",
+        'plot.lines({"a": a})',
+    ), "what is needed elsewhere is shown"
+    shows = "def show(a):\n    plot.lines(dict(a))"
+    assert parts("x = f()\n\n\n" + shows)[:2] == ("x = f()", shows)
     inside = "def f(x):\n    assert x\n    return x"
     assert parts(inside) == (inside, "", "", 0)
 
