@@ -1,14 +1,14 @@
 # Two commands are enough for a newcomer:  make book  and  make test.  Both make the environment .venv first.
 #   PYTHON=python3.12   the Python that makes .venv      TORCH=cpu   which torch: cpu, auto, cu126, ...
 PYTHON ?= python3
-TORCH ?=
 
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
 # An environment whose folder was moved, or whose Python is gone, is void: forget what was installed into it.
 ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/null
-$(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
+$(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch*)
+TORCH ?= $(patsubst .venv/.torch-%,%,$(firstword $(wildcard .venv/.torch-*)))# said once is enough
 
 .DEFAULT_GOAL := help
 .PHONY: help book test test-all test-slow test-processors read zip pdf lab notebooks lint bench mutants constraints clean
@@ -16,7 +16,7 @@ $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch-*)
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
-	@echo "Settings: PYTHON=python3.12 (which Python makes .venv), TORCH=cpu (which torch; see README.md)"
+	@echo "Settings: PYTHON=python3.12 (which Python makes .venv), TORCH=cpu (which torch; see book/set_up.md)"
 
 book: .venv/.with-book,test  ## build the course as a website (and make .venv, the first time)
 	@rm -rf _build/html _build/.doctrees _build/jupyter_execute
@@ -82,16 +82,19 @@ clean:  ## remove the built book and all caches; the environment .venv stays
 	  \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # .venv/.with-X says that the extras X are installed as pyproject.toml and constraints.txt now want them.
-.venv/.with-%: pyproject.toml constraints.txt | .venv/.made $(if $(TORCH),.venv/.torch-$(TORCH))
+.venv/.with-%: pyproject.toml constraints.txt | .venv/.torch$(addprefix -,$(TORCH))
 	$(PIP) install -c constraints.txt -e '.[$*]'
 	@touch $@
 
 .venv/.made:
 	@command -v "$(PYTHON)" >/dev/null || { echo "There is no $(PYTHON) here. Name a Python 3.10 to 3.13:  make book PYTHON=/path/to/python3.12"; exit 1; }
 	@"$(PYTHON)" tools/check_python.py
-	@echo "Making the environment .venv. The first time this takes a few minutes; on Linux, pip's torch comes with"
-	@echo "several GB for NVIDIA cards. Without such a card stop here (Ctrl+C) and use:  make book TORCH=cpu"
+	@echo "Making the environment .venv. The first time this takes a few minutes. When it is stopped, it goes on the next time."
 	@{ $(ALIVE); } || "$(PYTHON)" -m venv --clear .venv
+	@touch $@
+
+.venv/.torch: constraints.txt | .venv/.made
+	@$(PY) tools/get_torch.py
 	@touch $@
 
 # uv knows where PyTorch keeps its builds for each kind of machine.
