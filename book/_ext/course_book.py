@@ -37,9 +37,9 @@ ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.s
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
 FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pattern, what to write)
-    # the theme's name for its button differs from the words on it
+    # the theme's name for its button differs from the words on it; the logo stands in no part of the page
     (re.compile(r'(<button class="btn search-button-field [^>]*?) title="Search" aria-label="Search"'), r"\1"),
-    (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),  # the logo stands in it
+    (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),
     (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]
