@@ -87,6 +87,15 @@ def test_a_chapter_has_the_number_of_its_file_everywhere(page):
     assert set(re.findall(r"(?:Fig\.|Exercise) (\d+)\.", shown)) == {number}
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("notebooks/")])
+def test_the_links_to_the_pages_before_and_after_name_their_questions(page):
+    links = soup(page).select(".prev-next-area a")
+    assert links
+    for link in links:
+        title = soup(urljoin(page, link["href"])).select_one("article h1").text.removesuffix("#").split()
+        assert link.select_one(".prev-next-title").text.split() == title
+
+
 def asserted(node):
     """The assertions outside functions."""
     inner = [one for one in ast.iter_child_nodes(node) if not isinstance(one, (ast.FunctionDef, ast.Lambda))]
