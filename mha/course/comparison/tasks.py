@@ -116,12 +116,7 @@ class Digits(Contest):
 @cache
 def digits() -> tuple[Tensor, Tensor]:
     """Load the pictures as patches (1797, 16, 4) and what they show (1797,). Taught in: choosing."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ImportError(
-            "the pictures are those of scikit-learn, which the extra 'course' brings: pip install scikit-learn"
-        ) from error
+    from sklearn.datasets import load_digits
 
     pictures, names = map(torch.tensor, load_digits(return_X_y=True))
     return (pictures / 16).view(-1, 4, 2, 4, 2).transpose(2, 3).reshape(-1, 16, 4), names
