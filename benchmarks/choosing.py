@@ -4,7 +4,8 @@
     python benchmarks/choosing.py --table
 
 Trains whatever is missing or belongs to older code, writes after every training, and stops when the minutes are over:
-start it again to go on. ``--times`` measures one step of training of every layer, the layers taking turns.
+start it again to go on. ``--times`` measures one step of training of every layer that has no time yet, the layers
+taking turns with the plain one.
 ``--table`` only writes the table again.
 """
 
@@ -27,9 +28,9 @@ SEEDS = range(5)
 PAGE = Path(__file__).parent / "choosing.md"
 
 
-def entrants(task):
+def entrants(task, layers=candidates.LAYERS):
     """The layers that can do a task."""
-    return [name for name, candidate in candidates.LAYERS.items() if task not in candidate.refuses]
+    return [name for name, candidate in layers.items() if task not in candidate.refuses]
 
 
 def load():
@@ -101,12 +102,17 @@ def step(task, layer):
 
 
 def measure(found):
-    """Time one step of training of every layer, beside the plain one; a second plain one shows the noise."""
-    found["times"] = {"machine": machine()}
-    for task in candidates.TASKS:
-        runs = {name: step(task, name) for name in entrants(task)}
-        times = take_turns({**runs, "the same again": step(task, "plain")}, seconds=15.0)
-        found["times"][task] = {name: round(ratio, 2) for name, ratio in ratios(times, "plain").items()}
+    """Time one step of training of layers without a time, beside the plain one; a second plain one shows the noise."""
+    known = found.setdefault("times", {})
+    for group, layers in {"machine": candidates.LAYERS, "machine of today": candidates.TODAY}.items():
+        for task in candidates.TASKS:
+            row = known.setdefault(task, {})
+            if new := [name for name in entrants(task, layers) if name not in row]:
+                known[group] = machine()
+                runs = {name: step(task, name) for name in dict.fromkeys(["plain", *new])}
+                times = take_turns({**runs, "the same again": step(task, "plain")}, seconds=15.0)
+                row |= {name: round(ratio, 2) for name, ratio in ratios(times, "plain").items() if name in new}
+                row.setdefault("the same again", round(ratios(times, "plain")["the same again"], 2))
     save(found)
 
 
@@ -134,6 +140,11 @@ def page(found):
     ]
     longer = [[name, *(shown(found, task, name, 2.0) for task in tasks)] for name in candidates.LAYERS]
     timed = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"]
+    today = [
+        [name, f"{made[name]:,}", *(shown(found, task, name, more) for more in (1.0, 2.0) for task in tasks)]
+        for name in ("plain", *candidates.TODAY)
+    ]
+    timed_today = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.TODAY]
     return (
         HEAD.format(**found, n=len(SEEDS))
         + "\n\n".join(
@@ -144,6 +155,10 @@ def page(found):
                 + table([head[0], "weights", *head[1:]], rivals),
                 "## After twice the steps\n\n" + table(head, longer),
                 "## Paired difference to plain for an equal time\n\n" + TIME + table(head, timed),
+                "## Heads of today\n\nAfter as many steps, and after twice as many (2 ×).\n\n"
+                + table([head[0], "weights", *head[1:], *(f"{task}, 2 ×" for task in tasks)], today),
+                f"Beside plain for an equal time; times: {found['times']['machine of today']}.\n\n"
+                + table(head, timed_today),
                 f"## Cost beside plain\n\nTimes: {found['times']['machine']}.\n\n" + table(columns, [*costs, noise]),
                 "## Where a layer does not apply\n\n" + "\n".join(refusals()),
             ]
@@ -191,7 +206,7 @@ def shown(found, task, name, budget=1.0):
 
 def compared(found, task, name, budget=1.0):
     """The paired difference to plain, which may have been trained for longer, with its interval."""
-    if name not in found["quality"][task]:
+    if task in candidates.EVERY[name].refuses:
         return "–"
     values = values_of(found, task, name), values_of(found, task, "plain", budget)
     mean, low, high = results.interval([one - plain for one, plain in zip(*values, strict=True)])
@@ -201,7 +216,7 @@ def compared(found, task, name, budget=1.0):
 
 def in_time(found, task, name):
     """The paired difference to a plain layer that has had as much time."""
-    if name not in found["quality"][task]:
+    if task in candidates.EVERY[name].refuses:
         return "–"
     budget = results.bought(task, name)
     return f"{compared(found, task, name, budget)} ({budget:g} ×)"
@@ -217,7 +232,7 @@ def priced(found, name):
 
 def refusals():
     """Why a place is empty."""
-    for name, candidate in candidates.LAYERS.items():
+    for name, candidate in (candidates.LAYERS | candidates.TODAY).items():
         for task, reason in candidate.refuses.items():
             yield f"- {name}, {task}: {reason}."
 
@@ -230,9 +245,9 @@ def main():
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.times:  # first: they say how long the plain layer is trained for an equal time
+        measure(results.stored() if results.STORE.exists() else {})
     found = load()
-    if asked.times:
-        measure(found)
     done = asked.table or asked.times or train(found, time.time() + 60 * asked.minutes)
     if done and "times" in found and "made" in found:
         found["parameters"] = {t: {n: weights(t, n) for n in entrants(t)} for t in candidates.TASKS}

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -125,6 +126,37 @@ def speed(seconds: float = 10.0) -> str:
                 rows.append([f"({b}, {n}, {d}, {h})", kind, *(f"{found[k]:.3f}" if k in found else "–" for k in NAMES)])
                 print(rows[-1], flush=True)
     return table(["(batch, n, d_model, heads)", "pass", *NAMES], rows)
+
+
+def silent(seconds: float = 6.0) -> str:
+    """Time heads that may say nothing, beside plain ones; their operations are those of the counter."""
+    rows = []
+    for b, n, d, h in SHAPES:
+        layers = {
+            "plain": mha.MultiHeadAttention(d, h),
+            "a gate for each head": mha.GatedAttention(d, h),
+            "a gate for each channel": mha.GatedAttention(d, h, gate="channel"),
+            "a sink for each head": mha.SinkAttention(d, h),
+        }
+        flops = {name: layer.cost(b, n).flops for name, layer in layers.items()}
+        assert flops["a gate for each head"] - flops["plain"] == 2 * b * n * d * h
+        assert flops["a gate for each channel"] - flops["plain"] == 2 * b * n * d * d
+        for backward in (False, True):
+            x = torch.randn(b, n, d, requires_grad=backward)
+            runs = {name: one_pass(partial(layer, is_causal=True), x, backward) for name, layer in layers.items()}
+            found = ratios(
+                take_turns({**runs, SAME: one_pass(partial(layers["plain"], is_causal=True), x, backward)}, seconds),
+                "plain",
+            )
+            kind = "causal, forward" + " + backward" * backward
+            rows.append(
+                [f"({b}, {n}, {d}, {h})", kind, *(f"{found[name]:.2f}" for name in (SAME, *layers) if name != "plain")]
+            )
+            print(rows[-1], flush=True)
+    rows.append(
+        ["", "operations", "1.00", *(f"{flops[name] / flops['plain']:.2f}" for name in layers if name != "plain")]
+    )
+    return table(["(batch, n, d_model, heads)", "pass", SAME, *(name for name in layers if name != "plain")], rows)
 
 
 CLOSE = (BASE, SAME, OURS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import composable
 import decode
+import flex
 import heads_cut
 import latent
 import layers
@@ -20,6 +21,7 @@ README = Path(__file__).with_name("README.md")
 TABLES = {
     "speed": layers.speed,
     "memory": layers.memory,
+    "silent": layers.silent,
     "predicted": decode.predicted,
     "cached": decode.cached,
     "sharing": decode.sharing,
@@ -31,6 +33,8 @@ TABLES = {
     "routed": mixture.routed,
     "long-texts": linear.long_texts,
     "one-more-word": linear.one_more_word,
+    "flex": flex.flex,
+    "flex-kinds": flex.kinds,
 }
 
 

@@ -90,9 +90,9 @@ def _limits(chosen_by_matplotlib, limits):
 def _ticks(axis):
     """The same: names that somebody gave."""
     from matplotlib.category import StrCategoryFormatter
-    from matplotlib.ticker import FixedFormatter
+    from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-    given = isinstance(axis.get_major_formatter(), (FixedFormatter, StrCategoryFormatter))
+    given = isinstance(axis.get_major_formatter(), (FixedFormatter, FuncFormatter, StrCategoryFormatter))
     return [text.get_text() for text in axis.get_ticklabels()] if given else None
 
 
@@ -109,7 +109,8 @@ def _artist(artist):
         look = [to_hex(artist.get_color()), artist.get_linestyle(), str(artist.get_marker())]
         data = {"x": artist.get_xdata(orig=False), "y": artist.get_ydata(orig=False), "width": [artist.get_linewidth()]}
     elif isinstance(artist, AxesImage):
-        look, data = [artist.get_cmap().name], {"values": artist.get_array(), "range": artist.get_clim()}
+        values = artist.get_array()
+        look, data = [artist.get_cmap().name], {"values": values, "range": artist.get_clim(), "shape": values.shape}
     elif isinstance(artist, PathCollection):  # points, each with a marker
         look = [to_hex(color) for color in artist.get_facecolor()]
         data = {"points": artist.get_offsets(), "sizes": artist.get_sizes(), "values": artist.get_array()}

@@ -32,7 +32,7 @@ right and the words are not), *refuted*, or *open*: it needs published models or
 decide it. The cells are executed by the tests. Where a cell of ours disagrees with a famous text, the cell wins; where
 you disagree with a cell, change it and see.
 
-{summary}
+{choice}
 
 **Where texts contradict each other.** Is one head self-attention ({one} and {two})? Do more heads mean more parameters
 ({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the word cut, or its
@@ -72,22 +72,32 @@ def place(number, where):
     return "{doc}`museum <fault_museum>`" if number == "132" else "–"
 
 
+def choice(count):
+    """Buttons that show the claims of one verdict; style sheets do it, so without them all claims are there."""
+    words = {"all": f"<b>all {sum(count.values())}</b>"}
+    words |= {verdict: f"<b>{count[verdict]}</b> {word}" for verdict, word in WORDS.items()}
+    buttons = "\n".join(
+        f'<label><input type="radio" name="verdict" value="{verdict}"{" checked" * (verdict == "all")}> {text}</label>'
+        for verdict, text in words.items()
+    )
+    return f"```{{raw}} html\n<fieldset class=\"verdicts\"><legend>Show</legend>\n{buttons}\n</fieldset>\n```"
+
+
 def page():
     """The whole page as text."""
     every, where = rows(), labels()
     count = {verdict: sum(row[2] == verdict for row in every) for verdict in WORDS}
-    summary = " · ".join(f"**{count[verdict]}** {word}" for verdict, word in WORDS.items())
     pairs = {key: f"{{ref}}`{number} <claim-{number}>`" for key, number in PAIRS.items()}
-    parts = [HEAD.format(count=len(every), summary=summary, **pairs)]
+    parts = [HEAD.format(count=len(every), choice=choice(count), **pairs)]
     notebooks = {topic(path): path for path in CHAPTERS}
     for chapter in [*(name for name in notebooks if any(row[1] == name for row in every)), ""]:
         title = "In the fault museum"
         if chapter:
             first = nbformat.read(notebooks[chapter], as_version=4).cells[0].source.splitlines()[0]
             title = f"{notebooks[chapter].stem[:2]} {first[2:]}"
-        parts += [f"\n## {title}\n", "| | the claim | verdict | what decides | |", "|---|---|---|---|---|"]
+        parts += [f"\n## {title}\n", "| no. | the claim | verdict | what decides | cell |", "|---|---|---|---|---|"]
         parts += [
-            f"| {number} | {formula(claim)} | {WORDS[verdict]} | {formula(why)} | {place(number, where)} |"
+            f"| {number} | {formula(claim)} | [{WORDS[verdict]}]{{.verdict .{verdict}}} | {formula(why)} | {place(number, where)} |"
             for number, _, verdict, claim, why in every
             if _ == chapter
         ]

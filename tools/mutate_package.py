@@ -3,11 +3,12 @@
     python tools/mutate_package.py [--sample 300] [--only masks] [--show]
 
 Each mutant is one change in one file of `mha/functional/` or `mha/layers/`. A process that has imported torch makes a
-copy of itself for each; the copy reads the changed file in place of the stored one and runs the tests that know the
-file best first, until one fails. Errors that are raised and `strict=True` stay as they are. A mutant that no test sees
-has *survived*. What was judged is kept in `benchmarks/package_mutants.json`, with a hash of each file's code: judged
-mutants of unchanged files are not run again. Which mutants are drawn depends on their text alone, so that a larger
-sample holds a smaller one.
+copy of itself for each; the copy reads the changed file in place of the stored one and runs the tests that run the
+changed line, the shortest first, until one fails. (Which tests run which line is found out once, at the beginning.)
+Errors that are raised and `strict=True` stay as they are, and so does what counts either way: max(a, b) is max(b, a).
+A mutant that no test sees has *survived*. What was judged is kept in `benchmarks/package_mutants.json`, with a hash
+of each file's code: judged mutants of unchanged files are not run again. Which mutants are drawn depends on their
+text alone, so that a larger sample holds a smaller one.
 """
 
 import argparse
@@ -18,16 +19,19 @@ import io
 import json
 import multiprocessing
 import os
+import pickle
 import re
 import resource
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+import coverage
 import IPython  # noqa: F401  what tests import is imported once, before the copies are made
 import jupyter_client  # noqa: F401
 import matplotlib
@@ -41,28 +45,53 @@ from mutations import trees
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "benchmarks" / "package_mutants.json"
 FILES = sorted(p for room in ("functional", "layers") for p in (ROOT / "mha" / room).glob("*.py") if p.stem[0] != "_")
+EITHER_WAY = {"max", "min", "torch.equal", "torch.promote_types"}
 TESTS = [
     "tests/layers/test_every_layer.py", "tests/functional", "tests/layers", "tests/models", "tests/analysis",
     "tests/test_calls.py", "tests/interop",
 ]  # fmt: skip
+TIMES: dict[str, float] = {}  # of every test, in seconds of processor time
+HEARD = None  # which tests run which lines
 ALONE = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=", "-m", "not slow"]
 SECONDS = 300  # of processor time for one mutant: some never end, which is seen, too
 LONGEST = 3600  # of the clock, for one that waits and computes nothing
 
 
 def mutants(path):
-    """Every mutant of a file: a name for it, what was changed in which line, and what makes the changed tree."""
+    """Every mutant of a file: a name for it, the lines that a test must run to see it, and what makes the changed tree.
+
+    The lines are None where the change counts as soon as the file is read.
+    """
     tree = ast.parse(path.read_text("utf8"))
     told_before: Counter[str] = Counter()
     kept = {id(part) for node in ast.walk(tree) for part in ast.walk(node) if isinstance(node, ast.Raise)}
+    place = places(tree)
     for kind, old, new, make in trees(tree):
-        only_strict = kind == "dropped keyword" and ast.unparse(old.func) == "zip"
-        if id(old) not in kept and not only_strict:
+        function = ast.unparse(old.func) if isinstance(old, ast.Call) else ""
+        same = (kind == "dropped keyword" and function == "zip") or (
+            kind == "swapped arguments" and function in EITHER_WAY
+        )
+        if id(old) not in kept and not same:
             was, now = ast.unparse(old), "" if new is None else ast.unparse(ast.fix_missing_locations(new))
             told = f"{kind}: {' '.join(was.split())[:90]} → {' '.join(now.split())[:90] or 'nothing'}"
             name = f"{path.parent.name}/{path.name}:{getattr(old, 'lineno', 0)} {told}"
             told_before[name] += 1
-            yield name + (f" ({told_before[name]})" if told_before[name] > 1 else ""), make
+            again = f" ({told_before[name]})" if told_before[name] > 1 else ""
+            yield name + again, place.get(id(old)), make
+
+
+def places(tree):
+    """For every node of a function's body, the lines of its statement; in a function's head, all lines of the body."""
+    found = {}
+    for function in ast.walk(tree):  # from the outside in: the innermost function has the last word
+        if isinstance(function, ast.FunctionDef):
+            remembers = any("cache" in ast.unparse(mark) for mark in function.decorator_list)
+            whole = None if remembers else range(function.body[0].lineno, function.end_lineno + 1)
+            found |= {id(node): whole for node in ast.walk(function) if node is not function}
+            statements = [] if remembers else [x for line in function.body for x in ast.walk(line)]
+            for line in (x for x in statements if isinstance(x, ast.stmt)):
+                found |= {id(node): range(line.lineno, line.end_lineno + 1) for node in ast.walk(line)}
+    return found
 
 
 def written(path, make):
@@ -80,21 +109,39 @@ def code_of(path):
     return hashlib.sha256(ast.unparse(ast.parse(path.read_text("utf8"))).encode()).hexdigest()[:16]
 
 
+def known(stored, task):
+    """What was found about a mutant before."""
+    return stored.get(f"{task[0].parent.name}/{task[0].name}", {}).get("mutants", {}).get(task[1], "")
+
+
 def draw(name):
     """A number between 0 and 1 that depends on the mutant alone."""
     return int(hashlib.sha256(re.sub(r":\d+ ", " ", name, count=1).encode()).hexdigest()[:12], 16) / 16**12
 
 
 def judged(task):
-    """Ask the tests about one mutant: what failed first, or that it survived. A file's own tests are asked first."""
-    path, name, text = task
-    own = f"tests/{path.parent.name}/test_{path.stem}.py"
-    found = answer(path, text, [own]) if (ROOT / own).exists() else "survived"
-    return name, answer(path, text, TESTS) if found == "survived" else found
+    """Ask the tests that run some lines about one mutant: what failed first, or that it survived."""
+    path, name, lines, text = task
+    return name, answer(path, text, TIMES if lines is None else HEARD.get(path, lines))
+
+
+class Heard:
+    """Which tests run which lines of which file."""
+
+    def __init__(self, folder):
+        self.data = coverage.CoverageData(str(folder / "lines"))
+        self.data.read()
+        self.by_file = {Path(f): self.data.contexts_by_lineno(f) for f in self.data.measured_files()}
+
+    def get(self, path, lines):
+        by_line = self.by_file.get(path, {})
+        return {name for line in lines for name in by_line.get(line, []) if name in TIMES}
 
 
 def answer(path, text, asked):
     """Run some tests on one mutant in a copy of this process."""
+    if not asked:
+        return "survived"
     reader, writer = os.pipe()
     started = time.monotonic()
     child = os.fork()
@@ -140,16 +187,23 @@ def tested(path, text, asked):
 
     SourceFileLoader.get_data, SourceFileLoader.path_stats = get_data, path_stats
     sys.dont_write_bytecode = True
-    told = First()
+    told = First(asked)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        code = pytest.main([*ALONE, *asked], plugins=[told])
+        code = pytest.main([*ALONE, *sorted({name.partition("::")[0] for name in asked})], plugins=[told])
     return "survived" if code == 0 else told.failed or f"pytest ended with {code}"
 
 
 class First:
-    """Remember the first test that failed."""
+    """Run some tests, the shortest first, and remember the first that failed."""
 
     failed = ""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = sorted((x for x in items if x.nodeid in self.asked), key=lambda x: TIMES[x.nodeid])
 
     def pytest_runtest_logreport(self, report):
         if report.failed and not self.failed:
@@ -158,6 +212,45 @@ class First:
     def pytest_collectreport(self, report):
         if report.failed and not self.failed:
             self.failed = f"{report.nodeid} cannot be read"
+
+
+class Listener:
+    """Write down which test runs which line, and how long it takes."""
+
+    def __init__(self, folder):
+        self.folder, self.times, self.failed = folder, {}, ""
+        self.lines = coverage.Coverage(
+            data_file=str(folder / "lines"), config_file=False, include=[str(path) for path in FILES]
+        )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.lines.switch_context(item.nodeid)
+        started = time.process_time()
+        answered = yield
+        self.times[item.nodeid] = time.process_time() - started
+        self.lines.switch_context("")
+        return answered
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def listen(folder):
+    """Run all tests once on the unchanged package, in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        told = Listener(folder)
+        told.lines.start()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            pytest.main([*ALONE, *TESTS], plugins=[told])
+        told.lines.stop()
+        told.lines.save()
+        (folder / "times").write_bytes(pickle.dumps((told.failed, told.times)))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return pickle.loads((folder / "times").read_bytes())
 
 
 def main(arguments=None):
@@ -172,13 +265,19 @@ def main(arguments=None):
     stored = {name: row for name, row in stored.items() if row["code"] == code_of(ROOT / "mha" / name)}
     if asked.show:
         return show(stored)
-    every = [(path, name, make) for path in FILES for name, make in mutants(path)]
+    every = [(path, *mutant) for path in FILES for mutant in mutants(path)]
     drawn = [task for task in every if draw(task[1]) * len(every) < asked.sample and asked.only in task[1]]
-    chosen = [(path, name, text) for path, name, make in drawn if (text := written(path, make))]
-    new = [t for t in chosen if t[1] not in stored.get(f"{t[0].parent.name}/{t[0].name}", {}).get("mutants", {})]
-    print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} not yet judged")
-    if new and (found := judged((new[0][0], "unchanged", new[0][0].read_text("utf8")))[1]) != "survived":
-        raise SystemExit(f"the unchanged package fails in {found}: mend that first")
+    chosen = [(path, name, lines, text) for path, name, lines, make in drawn if (text := written(path, make))]
+    new = [t for t in chosen if known(stored, t) in ("", "survived")]  # tests may have come since
+    print(f"{len(every)} mutants, {len(chosen)} asked for, {len(new)} to be judged", flush=True)
+    global HEARD
+    with tempfile.TemporaryDirectory() as folder:
+        failed, times = listen(Path(folder))
+        TIMES.update(times)
+        HEARD = Heard(Path(folder))
+    if failed:
+        raise SystemExit(f"the unchanged package fails in {failed}: mend that first")
+    print(f"{len(TIMES)} tests take {sum(TIMES.values()):.0f} s", flush=True)
     end = time.monotonic() + 60 * asked.minutes
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for n, (name, found) in enumerate(pool.imap_unordered(judged, sorted(new, key=lambda t: draw(t[1]))), 1):

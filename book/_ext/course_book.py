@@ -12,7 +12,9 @@ import re
 import shutil
 from pathlib import Path
 
+import yaml
 from course_card import draw_card, offer_card
+from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_styles import join_styles, put_in_what_is_imported
@@ -34,6 +36,16 @@ ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.s
 # Every exercise and every solution repeats these two ids; nothing points to them, and an id must be unique in a page.
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
+FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pattern, what to write)
+    # the theme's name for its button differs from the words on it
+    (re.compile(r'(<button class="btn search-button-field [^>]*?) title="Search" aria-label="Search"'), r"\1"),
+    (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),  # the logo stands in it
+    (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
+    (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
+]
+AUTO = re.compile(r'(<html\b[^>]*\bdata-theme=)"auto"')  # a script chooses; without one, no color is set
+ARTICLE = re.compile(r'<article class="bd-article"[^>]*>')
+TEX = "<noscript><p><em>Without JavaScript the formulas stay TeX, as they were written.</em></p></noscript>"
 OLD_ROLE = 'role="doc-biblioentry"'  # deprecated in Digital Publishing WAI-ARIA 1.1: an entry of a list is a list item
 
 FIRST_PAGE = """<!DOCTYPE html>
@@ -84,7 +96,12 @@ def can_run_python(app):
 def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
+    for pattern, better in FOR_ALL:
+        page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
+    page = AUTO.sub(r'\1"light"', page)
+    if 'class="math' in page and TEX not in page:
+        page = ARTICLE.sub(rf"\g<0>{TEX}", page, count=1)
     return EAGER_IMAGES.sub('<img loading="lazy" ', page)
 
 
@@ -128,10 +145,14 @@ def describe_page(app, name, template, context, doctree):
 
 
 def course_map(folder):
-    """A table of all chapters, from the first cell of each notebook: question, both times, and what it needs."""
-    lines = ["| chapter | to read | exercises | it needs |", "|---|---|---|---|"]
-    sums = [0, 0]
+    """A table for each part, from the first cell of each notebook: question, both times, and what it needs."""
+    parts = yaml.safe_load((folder.parent / "book" / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    begins = {Path(part["chapters"][0]["file"]).name: part["caption"] for part in parts}
+    lines, sums = [], [0, 0]
     for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
+        if path.stem in begins:
+            lines += ["", f"### {begins[path.stem]}", ""]
+            lines += ["| chapter | to read | exercises | it needs |", "|---|---|---|---|"]
         first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
         says = r"\*\*(\d+) min to read · (\d+) min of exercises\*\* · You need: (.*?)\n\n"
         *times, needs = re.search(says, first, re.DOTALL).groups()
@@ -139,9 +160,9 @@ def course_map(folder):
         needs = re.sub(r"\]\((\d\d_)", r"](../notebooks/\1", " ".join(needs.split()))
         title = first.splitlines()[0].removeprefix("# ")
         lines.append(
-            f"| {path.stem[:2]} [{title}](../notebooks/{path.name}) | {times[0]} min | {times[1]} min | {needs} |"
+            f"| {path.stem[:2]} [{title}](../notebooks/{path.name}) | {times[0]}\xa0min | {times[1]}\xa0min | {needs} |"
         )
-    lines.append(f"| **all chapters** | {sums[0]:,} min | {sums[1]:,} min | |")
+    lines += ["", f"All chapters together: {sums[0]:,} minutes to read, and {sums[1]:,} minutes of exercises."]
     return "\n".join(lines)
 
 
@@ -161,7 +182,7 @@ def cover_view():
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
     q, k = (split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
-    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads")
+    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads", together=True)
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
 
 
@@ -174,13 +195,22 @@ def fill_in(app, name, source):
     source[0] = re.sub(r"<!-- quiz (\w+) -->", quiz, source[0])
 
 
+def count_again(app, env, names):
+    """Give Sphinx its own numbers back: it writes every page anew whose number differs from the last time."""
+    for name, sections in env.toc_secnumbers.items():
+        env.toc_secnumbers[name] = {anchor: rest and tuple(map(int, rest)) for anchor, rest in sections.items()}
+    for kinds in env.toc_fignumbers.values():
+        for figures in kinds.values():
+            figures |= {label: tuple(map(int, rest)) for label, rest in figures.items()}
+
+
 def keep_numbers(app, env):
-    """Give each chapter the number of its file, in headings, figures and exercises, even where one is missing."""
+    """Give each chapter the number of its file, such as 04, in headings, figures and exercises."""
     for name in env.toc_secnumbers:
         found = re.match(r"notebooks/(\d\d)_", name)
         if not found:
             continue
-        number = int(found[1])
+        number = found[1]
         sections = env.toc_secnumbers[name]
         renumbered = {anchor: rest and (number, *rest[1:]) for anchor, rest in sections.items()}
         env.toc_secnumbers[name] = renumbered  # None stays: a section without an entry is given that of its page
@@ -203,6 +233,7 @@ def finish(app, exception):
         else:
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
+        draw_figures(Path(app.srcdir), Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))
@@ -216,6 +247,7 @@ def setup(app):
     app.connect("config-inited", offer_card)
     app.connect("builder-inited", choose_mathjax)
     app.connect("source-read", fill_in)
+    app.connect("env-before-read-docs", count_again)
     app.connect("env-get-updated", keep_numbers, priority=900)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written

@@ -26,6 +26,8 @@ def choose_mathjax(app):
     if (Path(app.srcdir) / MATHJAX / "es5" / SCRIPT).is_file():
         app.config.mathjax_path = f"{IN_THE_BOOK}/{SCRIPT}"
         app.config.mathjax3_config["loader"] = {"load": PARTS}
+        # MathJax warns of an option that belongs to a part it does not load: the menu is none of ours.
+        app.config.mathjax3_config.get("options", {}).pop("enableMenu", None)
     elif app.builder.format == "html":
         logger.info("MathJax is not installed (npm install): the formulas will need a network connection.")
 

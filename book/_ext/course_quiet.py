@@ -1,7 +1,7 @@
 """Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
 
-The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so does code
-that only draws. Without JavaScript they open too: a fold is a `details` element.
+The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so do the lines
+that only draw, or only put numbers in order for it. Without JavaScript they open too: a fold is a `details` element.
 """
 
 import ast
@@ -11,7 +11,9 @@ from docutils import nodes
 
 PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
 METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
+METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
+KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
 UNTOUCHED = "tag_try-it"  # a cell to change and run: its code stays whole
 
 
@@ -34,13 +36,24 @@ def checks(body):
             yield from checks([*statement.body, *getattr(statement, "orelse", [])])
 
 
-def only_draws(body):
-    """Whether statements put numbers in order and draw them, and do nothing else."""
-    calls = [node.func for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    drawn = [call for call in calls if _root(call) in DRAWS]
-    others = [call for call in calls if _root(call) not in DRAWS]
-    kept = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For)
-    return bool(drawn) and all(isinstance(one, kept) for one in body) and all(map(_is_plain, others))
+def pictures(body):
+    """The statements that draw, each with those before it that put numbers in order for it and nothing else."""
+    found, run = [], []
+    for statement in body:
+        calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        plain = isinstance(statement, KEPT) and all(_root(call) in DRAWS or _is_plain(call) for call in calls)
+        run = [*run, statement] if plain else []
+        if run and any(_root(call) in DRAWS for call in calls):
+            found, run = found + run, []
+    rest = [node for one in body if one not in found for node in ast.walk(one) if isinstance(node, ast.Name)]
+    needed = {name.id for name in rest}
+    return [one for one in found if not needed & {name.id for name in _assigned(one)}]
+
+
+def _assigned(statement):
+    if isinstance(statement, ast.AugAssign):
+        return _assigned(ast.Assign([statement.target]))
+    return [node for one in getattr(statement, "targets", []) for node in ast.walk(one) if isinstance(node, ast.Name)]
 
 
 def _root(call):
@@ -63,13 +76,16 @@ def parts(source):
         return source, "", "", 0
     found = list(checks(tree.body))
     count = sum(isinstance(node, ast.Assert) for one in found for node in ast.walk(one))
-    checked = {line for one in found for line in range(one.lineno, one.end_lineno + 1)}
     lines = source.splitlines()
+    checked, drawn = _lines_of(found), _lines_of(pictures([one for one in tree.body if one not in found]))
     folded = "\n".join(textwrap.dedent("\n".join(lines[one.lineno - 1 : one.end_lineno])) for one in found)
-    shown = "\n".join(line for n, line in enumerate(lines, 1) if n not in checked).strip("\n")
-    rest = [one for one in tree.body if one not in found]
-    drawing = bool(rest) and only_draws(rest)
-    return ("" if drawing else shown), (shown if drawing else ""), folded, count
+    shown = "\n".join(line for n, line in enumerate(lines, 1) if n not in checked | drawn).strip("\n")
+    drawing = "\n".join(line for n, line in enumerate(lines, 1) if n in drawn - checked)
+    return shown, drawing, folded, count
+
+
+def _lines_of(statements):
+    return {line for one in statements for line in range(one.lineno, one.end_lineno + 1)}
 
 
 def fold(kind, summary, source, like):

@@ -3,7 +3,8 @@
 import hashlib
 import re
 
-JOINED = ("togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "book.css")  # in this order
+# In this order.
+JOINED = ("togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "book.css", "reading.css")
 SMALL = "|".join(map(re.escape, JOINED))
 LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')
 IMPORT = '@import "../basic.css";'  # all that the theme's first sheet holds: the browser would ask twice, in turn

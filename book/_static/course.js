@@ -13,7 +13,21 @@
   });
   for (const place of document.querySelectorAll("div.math")) watcher.observe(place);
 
-  /* In a book that is opened as files, from a zip, a page may not read another one: results are found, without a piece
-     of their text. */
-  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  /* The contents at the side mark the section that is read. The theme marks a section when its heading passes the top of
+     the window; after a jump over cells that are laid out late, none does. So it is looked up when scrolling is over. */
+  const links = [...document.querySelectorAll("#pst-page-toc-nav a")], entries = document.querySelectorAll("#pst-page-toc-nav .toc-entry");
+  const top = (link) => document.getElementById(decodeURIComponent(link.hash.slice(1))).getBoundingClientRect().top;
+  function mark() {
+    const end = scrollY + innerHeight > document.documentElement.scrollHeight - 4, high = end ? innerHeight : 0.3 * innerHeight;
+    const asked = links.find((link) => link.hash === location.hash && top(link) >= 0 && top(link) < high);
+    const here = asked || links.findLast((link) => top(link) < high);
+    for (const link of links) {
+      link.classList.toggle("active", link === here);
+      if (link === here) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+    for (const entry of entries) entry.classList.toggle("active", !!here && entry.contains(here));
+  }
+  let waiting;
+  if (links.length) addEventListener("scroll", () => { clearTimeout(waiting); waiting = setTimeout(mark, 150); }, { passive: true });
 })();

@@ -393,11 +393,10 @@ class LatentAttention(Heads):
         """Count the numbers that live beside queries and rows at the fullest moment of the absorbed form."""
         rows, wide = b * self.heads * i, self.d_latent + self.d_rotary
         weight = b * self.heads * self.d_head * self.d_latent if b > 1 else 0  # a batched product copies it
-        asking = max(rows * (self.d_head + self.d_latent) + weight, rows * (self.d_latent + wide))
         reading = rows * (2 * wide + (2 * j if stored else 1))
         biased = rows * self.d_head if self.W_v.bias is not None else 0
         answering = rows * (wide + self.d_head) + max(weight, biased)
-        return max(asking, reading, answering)
+        return max(reading, answering)
 
     @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> LatentCache:

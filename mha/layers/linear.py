@@ -243,10 +243,12 @@ class LinearAttention(Heads):
         kept = replace(cost, cache=count.bytes)
         if stored:
             return kept
-        if fresh is not None:
-            return count.replaced(kept, count.causal(i, erase=False), i, i, 2)
         j = i if j is None else j
-        return count.replaced(kept, count.at_once(i, j), i, j, 0)
+        if fresh is None:
+            return count.replaced(kept, count.at_once(i, j), count.held_at_once(i, j))
+        made = 5 * self.d_head + count.c  # as projected, and as features
+        held = count.held(i, made=made, rated=False, erase=False, decay=False, first=fresh == j)
+        return count.replaced(kept, count.causal(i, erase=False), held)
 
 
 class DeltaAttention(Heads):
@@ -365,7 +367,9 @@ class DeltaAttention(Heads):
         )
         if stored:
             return count.explicit(kept, i) if self.erase else kept
-        return count.replaced(kept, count.causal(i, erase=self.erase), i, i, 2 + self.erase + (self.decay is not None))
+        decays, first = self.decay is not None, fresh is None or fresh == j
+        held = count.held(i, made=3 * self.d_head, rated=True, erase=self.erase, decay=decays, first=first)
+        return count.replaced(kept, count.causal(i, erase=self.erase), held)
 
 
 # ---- what both check
@@ -466,9 +470,31 @@ class _Count:
         system = Part(self.all * 2 * n**2 * self.d, self.size * self.all * (2 * n * self.d + n**2))
         return replace(cost, parts=cost.parts | {"system": system, "solve": self.solve(n, 1, n)})
 
-    def replaced(self, cost: Cost, parts: dict[str, Part], i: int, j: int, tables: int) -> Cost:
-        """Put these parts in the place of scores and weights; so many tables of a chunk are alive together."""
+    def replaced(self, cost: Cost, parts: dict[str, Part], held: int) -> Cost:
+        """Put these parts in the place of scores and weights; so many numbers of a head are alive at the peak."""
         kept = {name: part for name, part in cost.parts.items() if name not in ("scores", "read")}
-        chunk = min(CHUNK, i) if i > 1 else 0
-        held = i * (2 * self.d + self.c) + 2 * j * (self.d + self.c) + tables * -(-i // max(chunk, 1)) * chunk**2
-        return replace(cost, parts=kept | parts, peak=self.state_size * self.all * held + 2 * self.bytes)
+        return replace(cost, parts=kept | parts, peak=self.state_size * self.all * held)
+
+    def held_at_once(self, i: int, j: int) -> int:
+        """Count the numbers of a head that live at the fullest moment, where all is written before it is read."""
+        state, given = self.d * self.c, 2 * i * self.d + j * (3 * self.d + self.c)  # as projected, and as features
+        return given + max(3 * state, state + i * (self.d + self.c))
+
+    def held(self, n: int, *, made: int, rated: bool, erase: bool, decay: bool, first: bool) -> int:
+        """Count the numbers of a head that live at the fullest moment of a causal call.
+
+        ``made`` are those of each word before it is cut into chunks; ``rated`` words are multiplied by β, and without
+        decay they are read as they were cut; the ``first`` call makes the table that others find in the cache.
+        """
+        state = self.d * self.c
+        if n == 1:
+            return made + (2 + decay + first) * state
+        chunk = min(CHUNK, n)
+        rows = -(-n // chunk) * chunk
+        table, written = rows * chunk, rows * (rated * self.c + erase * self.d)
+        building = (2 + erase + decay) * table + erase * rows * self.d
+        solving = (1 + erase + decay) * table + decay * rows * self.d + 3 * erase * rows * (self.c + self.d)
+        tables = (2 + decay + (first or rows > chunk)) * state  # the old one, what is left of it, a product, the sum
+        reading = written + 2 * decay * rows * self.d + (1 + erase + decay) * table + rows * self.c
+        reading += max(tables, rows * self.c + state)  # at the end the reads of all chunks are joined
+        return n * made + rows * (2 * self.d + self.c) + max(building, solving, reading)

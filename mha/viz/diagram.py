@@ -4,15 +4,24 @@ Taught in: in_the_transformer.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 from mha.checks import checked
 
 WIDE, HIGH, GAP_X, GAP_Y = 162, 46, 36, 30
+PHONE = 344  # the width of a drawing on a phone, where its letters are as large as they say
 LONGEST = 150  # of a title: whatever font a page has, it stays inside its box
 
 
 STRONG = "var(--pst-color-primary, var(--jp-brand-color1, currentColor))"
+
+
+ONE_OF_TWO = (
+    ".mha-drawing .phone{display:none}@media(max-width:600px){.mha-drawing .wide{display:none}"
+    ".mha-drawing .phone{display:inline}}"
+)
 
 
 Box = tuple[int, int, str]  # column, row, the lines in the box
@@ -50,55 +59,111 @@ class Diagram:
         return "\n".join(f"{start} → {end}" + (f" ({label})" if label else "") for start, end, label in self.arrows)
 
     def _repr_html_(self) -> str:
-        columns = 1 + max(column for column, _, _ in self.boxes.values())
-        rows = 1 + max(row for _, row, _ in self.boxes.values())
-        width, height = columns * (WIDE + GAP_X) - GAP_X + 4, rows * (HIGH + GAP_Y) - GAP_Y + 4
-        drawn = "".join([*map(self._arrow, self.arrows), *map(self._box, self.boxes)])
+        usual = _Sheet({name: (column, row) for name, (column, row, _) in self.boxes.items()}, WIDE, GAP_X, HIGH)
+        width = f"max-width: {1.3 * usual.size[0]:.0f}px"
+        if usual.size[0] > PHONE + GAP_X:
+            both = self._svg(usual, width, ' class="wide"'), self._svg(self._narrow(usual), "", ' class="phone"')
+            drawn = f"<style>{ONE_OF_TWO}</style>{''.join(both)}"
+        else:
+            drawn = self._svg(usual, width)
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+        return f'<figure class="mha-drawing">{drawn}{caption}</figure>'
+
+    def _narrow(self, usual: "_Sheet") -> "_Sheet":
+        """The same for a phone: two rows become two columns, and boxes become narrower and higher."""
+        turned = len({row for _, row in usual.places.values()}) == 2
+        places = {name: at[::-1] if turned else at for name, at in usual.places.items()}
+        columns = 1 + max(column for column, _ in places.values())
+        gap = GAP_X if columns == 2 else 14
+        wide = (PHONE - gap * (columns - 1) - 4) // columns
+        most = max(len(self._texts(name, wide)) for name in places)
+        return _Sheet(places, wide, gap, max(HIGH, 15 * most + 16))
+
+    def _texts(self, name: str, wide: int) -> list[tuple[str, bool]]:
+        """The lines in a box: its name, strong, and what stands below."""
+        whole = [(name, True), *((line, False) for line in self.boxes[name][2].splitlines())]
+        if wide == WIDE:
+            return whole
+        return [(part, strong) for text, strong in whole for part in wrap(text, int(wide / 6.2))]
+
+    def _svg(self, sheet: "_Sheet", width: str, kind: str = "") -> str:
+        drawn = "".join(
+            [*(sheet.arrow(*arrow) for arrow in self.arrows), *(self._box(sheet, name) for name in self.boxes)]
+        )
         return (
-            f'<figure class="mha-drawing"><svg viewBox="-2 -2 {width} {height}" role="img" '
+            f'<svg{kind} viewBox="-2 -2 {sheet.size[0]} {sheet.size[1]}" role="img" '
             f'aria-label="{escape("; ".join(repr(self).splitlines()), True)}" fill="none" stroke="currentColor" '
-            f'style="width: 100%; max-width: {1.3 * width:.0f}px; height: auto">'
-            f'<g font-family="sans-serif" text-anchor="middle">{drawn}</g></svg>{caption}</figure>'
+            f'style="width: 100%; {width}; height: auto">'
+            f'<g font-family="sans-serif" text-anchor="middle">{drawn}</g></svg>'
         )
 
-    def _corner(self, name: str) -> tuple[int, int]:
-        column, row, _ = self.boxes[name]
-        return column * (WIDE + GAP_X), row * (HIGH + GAP_Y)
-
-    def _box(self, name: str) -> str:
-        x, y = self._corner(name)
-        texts = [name, *self.boxes[name][2].splitlines()]
+    def _box(self, sheet: "_Sheet", name: str) -> str:
+        x, y = sheet.corner(name)
+        texts = self._texts(name, sheet.wide)
         style = f"stroke: {STRONG}; stroke-width: 3" if name in self.strong else "stroke-opacity: 0.55"
-        first = y + HIGH / 2 + 4.5 - 7 * (len(texts) - 1)
+        first = y + sheet.high / 2 + 4.5 - 7 * (len(texts) - 1)
         lines = "".join(
-            _text(x + WIDE / 2, first + 15 * i, text, 12.5 if i == 0 else 11, "bold" if i == 0 else "normal")
-            for i, text in enumerate(texts)
+            _text(
+                x + sheet.wide / 2,
+                first + 15 * i,
+                text,
+                12.5 if strong else 11,
+                "bold" if strong else "normal",
+                sheet.wide,
+            )
+            for i, (text, strong) in enumerate(texts)
         )
-        return f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="5" style="{style}"/>{lines}'
+        return f'<rect x="{x}" y="{y}" width="{sheet.wide}" height="{sheet.high}" rx="5" style="{style}"/>{lines}'
 
-    def _arrow(self, arrow: Arrow) -> str:
-        start, end, label = arrow
-        (x, y), (to_x, to_y) = self._corner(start), self._corner(end)
+
+@dataclass(frozen=True)
+class _Sheet:
+    """Where the boxes stand, how large they are, and what is between columns."""
+
+    places: Mapping[str, tuple[int, int]]
+    wide: int
+    gap: int
+    high: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        columns, rows = (1 + max(place[axis] for place in self.places.values()) for axis in (0, 1))
+        return columns * (self.wide + self.gap) - self.gap + 4, rows * (self.high + GAP_Y) - GAP_Y + 4
+
+    def corner(self, name: str) -> tuple[int, int]:
+        column, row = self.places[name]
+        return column * (self.wide + self.gap), row * (self.high + GAP_Y)
+
+    def arrow(self, start: str, end: str, label: str) -> str:
+        (x, y), (to_x, to_y) = self.corner(start), self.corner(end)
         if x == to_x:
             sign = 1 if to_y > y else -1
-            middle, arrive = x + WIDE / 2, to_y + HIGH * (sign < 0)
-            path = f"M{middle:g} {y + HIGH * (sign > 0)}V{arrive}m-4 {-7 * sign}l4 {7 * sign}l4 {-7 * sign}"
+            middle, arrive = x + self.wide / 2, to_y + self.high * (sign < 0)
+            path = f"M{middle:g} {y + self.high * (sign > 0)}V{arrive}m-4 {-7 * sign}l4 {7 * sign}l4 {-7 * sign}"
         else:
             sign = 1 if to_x > x else -1
-            leave, arrive = x + WIDE * (sign > 0), to_x + WIDE * (sign < 0)
+            leave, arrive = x + self.wide * (sign > 0), to_x + self.wide * (sign < 0)
             middle = (leave + arrive) / 2
-            path = f"M{leave} {y + HIGH / 2:g}H{middle:g}V{to_y + HIGH / 2:g}H{arrive}m{-7 * sign} -4l{7 * sign} 4"
-            path += f"l{-7 * sign} 4"
-        written = _text(middle + 5, (y + to_y + HIGH) / 2 + 4, label, 11, anchor="start") if label else ""
-        return f'<path d="{path}"/>{written}'
+            path = f"M{leave} {y + self.high / 2:g}H{middle:g}V{to_y + self.high / 2:g}H{arrive}"
+            path += f"m{-7 * sign} -4l{7 * sign} 4l{-7 * sign} 4"
+        at, anchor = (middle + 5, (y + to_y + self.high) / 2 + 4), "start"
+        if y == to_y and self.wide < WIDE:
+            at, anchor = (middle, y + self.high / 2 - 6), "middle"
+        return f'<path d="{path}"/>{_text(*at, label, 11, anchor=anchor) if label else ""}'
 
 
 def _text(
-    x: float, y: float | int, text: str, size: float | int, weight: str = "normal", anchor: str = "middle"
+    x: float,
+    y: float | int,
+    text: str,
+    size: float | int,
+    weight: str = "normal",
+    room: int = WIDE,
+    anchor: str = "middle",
 ) -> str:
-    wide = weight == "bold" and 0.6 * size * len(text) > LONGEST - 10
-    fitted = f' textLength="{LONGEST}" lengthAdjust="spacingAndGlyphs"' if wide else ""
+    longest = room - (WIDE - LONGEST)
+    wide = weight == "bold" and 0.6 * size * len(text) > longest - 10
+    fitted = f' textLength="{longest}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}"{fitted} '
         f'fill="currentColor" stroke="none">{escape(text)}</text>'

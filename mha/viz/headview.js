@@ -5,7 +5,7 @@ if (!root) return;
 root.dataset.on = "";
 const D = __DATA__;
 const COLORS = ["#1f77b4", "#c2571a", "#2f8a3c", "#c9404a", "#8a63c4", "#96662f", "#c2468e", "#707070"];
-const SVG = "http://www.w3.org/2000/svg", ROW = 24, AT = {};
+const SVG = "http://www.w3.org/2000/svg", AT = {};
 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".split("").forEach((c, v) => AT[c] = v);
 const read = (p, at) => p.low + (p.high - p.low) * (64 * AT[p.text[2 * at]] + AT[p.text[2 * at + 1]]) / 4095;
 const write = (x, digits = 2) => (+x.toFixed(digits) || 0).toFixed(digits);
@@ -16,15 +16,17 @@ const make = (tag, set = {}, ...inside) => {
   e.append(...inside);
   return e;
 };
-let at = 0, head = 0, q = D.start, k = 0, matrix = false, all = false;
+let at = 0, head = 0, q = D.start, k = 0, matrix = false, all = D.together, ROW = 28;
 const layer = () => D.layers[at], rows = () => D.tokens[layer().rows], cols = () => D.tokens[layer().cols];
 const weight = (l, h, i, j) => read(l.weights, (h * D.tokens[l.rows].length + i) * D.tokens[l.cols].length + j);
 const row = (h, i) => cols().map((_, j) => weight(layer(), h, i, j));
 const best = w => w.reduce((m, x, j) => x > w[m] ? j : m, 0);
+const alike = (p, w) => w.filter(x => w[best(w)] - x <= (p.high - p.low) / 4094).length;
+const nothing = w => w.every(x => Math.abs(x) < 1e-9);
 
 const grid = make("div", {role: "group", "aria-label": "Heads: choose one"});
 const how = make("div", {class: "line", role: "group", "aria-label": "How it is shown"});
-const main = make("div", {class: "main"}), say = make("p", {"aria-live": "polite"});
+const main = make("div", {class: "main"}), say = make("p", {class: "say", "aria-live": "polite"});
 const top = make("div", {class: "top", "aria-hidden": "true"});
 const left = make("div", {class: "col", role: "group"}), right = make("div", {class: "col keys", "aria-hidden": "true"});
 const middle = make("div", {class: "middle"}), spot = make("div", {class: "spot"}), bars = make("div", {class: "bars"}), products = make("div");
@@ -69,12 +71,12 @@ const every = make("button", {type: "button"}, "All heads of the layer");
 every.onclick = () => { all = !all; draw(); };
 how.append(every);
 root.querySelectorAll("details").forEach(d => d.open = false);
-root.prepend(grid, how, make("p", {}, "Point at a word or a cell. With the keyboard: Tab from part to part, ",
-  "↑ ↓ for the word that looks, ← → for the word looked at."), main, say, bars, products);
+root.prepend(grid, how, say, main, bars, products, make("p", {}, "Point at a word or a cell. With the keyboard: ",
+  "Tab from part to part, ↑ ↓ for the word that looks, ← → for the word looked at."));
 
 function choose(a, h) {
   const moved = D.layers[a].rows !== layer().rows || D.layers[a].cols !== layer().cols;
-  at = a; head = h;
+  at = a; head = h; all = false;
   q = Math.min(q, rows().length - 1);
   if (moved) { k = best(row(head, q)); lay(); } else draw();
 }
@@ -85,6 +87,8 @@ function look(i, j) {
 }
 let words = [], others = [], names = [];
 function lay() {
+  ROW = Math.max(28, Math.min(44, Math.floor(280 / Math.max(rows().length, cols().length))));
+  main.style.setProperty("--row", `${ROW}px`);
   words = rows().map((t, i) => {
     const b = make("button", {type: "button", title: t}, t);
     b.onmouseenter = b.onclick = () => look(i);
@@ -121,7 +125,7 @@ function lines(shown) {
     const share = Math.abs(w) / most, away = (c - (shown.length - 1) / 2) * 2, y = i => ROW * i + ROW / 2 + away;
     if (share < .002) return;
     const line = document.createElementNS(SVG, "path");
-    const look = {d: `M0 ${y(q)}C40 ${y(q)} 60 ${y(j)} 100 ${y(j)}`, stroke: color(h), "stroke-width": 1 + 6 * share,
+    const look = {d: `M0 ${y(q)}C40 ${y(q)} 60 ${y(j)} 100 ${y(j)}`, stroke: color(h), "stroke-width": 1 + ROW / 4 * share,
       "stroke-opacity": .25 + .75 * share, fill: "none", "vector-effect": "non-scaling-stroke"};
     if (w < 0) look["stroke-dasharray"] = "4 3";
     for (const name in look) line.setAttribute(name, look[name]);
@@ -169,21 +173,37 @@ function tint(e, w, h, high) {
   e.style.background = `linear-gradient(${color(h)},${color(h)}) left bottom/${100 * Math.min(1, Math.abs(w))}% ${high} no-repeat`;
 }
 function tell(w) {
-  const l = layer(), b = best(w), nothing = w.every(x => Math.abs(x) < 1e-9);
-  say.textContent = `${l.name}, head ${head + 1}: “${rows()[q]}” ` + (nothing ? "looks at nothing." :
-    `gives “${cols()[k]}” ${write(w[k])}` + (b === k ? ", the most of all words." : `; the most goes to “${cols()[b]}”, ${write(w[b])}.`));
-  bars.replaceChildren(...Array.from({length: l.heads}, (_, h) => {
+  const l = layer();
+  say.textContent = all && !matrix ? `${l.name}: “${rows()[q]}” looks most ${everywhere(l)}.` :
+    `${l.name}, head ${head + 1}: “${rows()[q]}” ${gives(l, w)}.`;
+  bars.replaceChildren(make("b", {}, `“${rows()[q]}” to “${cols()[k]}”`), ...Array.from({length: l.heads}, (_, h) => {
     const x = weight(l, h, q, k), e = make("span", {}, `head ${h + 1}: ${write(x)}`);
     tint(e, x, h, "3px");
     return e;
   }));
   products.replaceChildren(...(l.queries ? explain(l) : []));
 }
+function gives(l, w) {
+  const b = best(w), n = alike(l.weights, w), first = w[b] - w[k] <= (l.weights.high - l.weights.low) / 4094;
+  if (nothing(w)) return "looks at nothing";
+  if (n > 1 && n === w.length) return `gives all ${n} words the same, ${write(w[k])}`;
+  return `gives “${cols()[k]}” ${write(w[k])}` + (n === 1 ?
+    (first ? ", the most of all words" : `; the most goes to “${cols()[b]}”, ${write(w[b])}`) :
+    (first ? `, and as much to ${n - 1} more; no word gets more` : `; the most, ${write(w[b])}, goes to ${n} words alike`));
+}
+function everywhere(l) {
+  const found = new Map();
+  for (let h = 0; h < l.heads; h++) {
+    const w = row(h, q), b = best(w), to = nothing(w) ? "nothing" : alike(l.weights, w) > 1 ? "several words alike" : `“${cols()[b]}”`;
+    found.set(to, [...(found.get(to) || []), l.heads > 4 || nothing(w) ? `${h + 1}` : `${h + 1} (${write(w[b])})`]);
+  }
+  return [...found].map(([to, some]) => `at ${to} in head${some.length > 1 ? "s" : ""} ${some.join(", ")}`).join("; ");
+}
 function explain(l) {
   const d = l.width, a = (head * rows().length + q) * d, b = (head * cols().length + k) * d;
   const each = Array.from({length: d}, (_, c) => read(l.queries, a + c) * read(l.keys, b + c));
   const sum = each.reduce((x, y) => x + y, 0), most = Math.max(...each.map(Math.abs)) || 1;
-  const order = each.map((_, c) => c).sort((x, y) => Math.abs(each[y]) - Math.abs(each[x])).slice(0, 3);
+  const order = each.map((_, c) => c).filter(c => +write(each[c])).sort((x, y) => Math.abs(each[y]) - Math.abs(each[x])).slice(0, 3);
   const picture = make("div", {class: "products", "aria-hidden": "true"}, ...each.map((x, c) => {
     const e = make("i", {title: `channel ${c + 1}: ${write(x)}`}), high = 50 * Math.abs(x) / most;
     e.style.background = `linear-gradient(${color(head)},${color(head)}) 0 ${x < 0 ? 50 / (100 - high) * 100 : (50 - high) / (100 - high) * 100}%/100% ${high}% no-repeat,` +
@@ -191,8 +211,8 @@ function explain(l) {
     return e;
   }));
   return [picture, make("p", {}, `Query times key, channel by channel: the ${d} products add up to ${write(sum)}, and to ` +
-    `${write(sum / Math.sqrt(d))} after dividing by √${d}. Largest: ` +
-    order.map(c => `channel ${c + 1} (${write(each[c])})`).join(", ") + ".")];
+    `${write(sum / Math.sqrt(d))} after dividing by √${d}.` +
+    (order.length ? ` Largest: ${order.map(c => `channel ${c + 1} (${write(each[c])})`).join(", ")}.` : ""))];
 }
 k = best(row(head, q));
 lay();

@@ -134,11 +134,17 @@ def _pick(x: np.ndarray, item: int | None, name: str, what: str) -> np.ndarray:
 ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype="S1")
 
 
-def write_page(layers: list[Layer]) -> str:
+def sharpest(weights: np.ndarray) -> int:
+    """Give the row of weights (h, i, j) whose heads choose most: far above equal weights for what each may look at."""
+    equal = 1 / np.maximum((weights != 0).sum(-1), 1)
+    return int((abs(weights).max(-1) - equal).sum(0).round(3).argmax())  # rounded: alike on every processor
+
+
+def write_page(layers: list[Layer], together: bool = False) -> str:
     """Put style, notes, table, data and script together."""
     tokens = list(dict.fromkeys(chain.from_iterable((layer.rows, layer.columns) for layer in layers)))
-    start = min(len(layers[0].rows) - 1, 1)  # a first word often has nothing but itself
-    found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers], "start": start}
+    found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers]}
+    found |= {"start": sharpest(layers[0].weights), "together": together}
     data = json.dumps(found, separators=(",", ":"))
     for sign in "<>&":  # nothing in a word can end the script
         data = data.replace(sign, f"\\u{ord(sign):04x}")
@@ -177,12 +183,22 @@ def _table(layer: Layer) -> str:
     head = "".join(f"<th scope=col>head {h + 1}</th>" for h in range(len(layer.weights)))
     lines = []
     for i, word in enumerate(layer.rows):
-        best = [(float(w[i].max()), layer.columns[int(w[i].argmax())]) for w in layer.weights]
-        cells = "".join(f"<td>{html.escape(to)} {much:.2f}</td>" if much else "<td>nothing</td>" for much, to in best)
+        cells = "".join(f"<td>{html.escape(_most(w[i], layer.columns))}</td>" for w in layer.weights)
         lines.append(f"<tr><th scope=row>{html.escape(word)}</th>{cells}</tr>")
     caption = f"<caption>{html.escape(layer.name)}: where each word looks most</caption>"
     region = f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(layer.name)} as a table">'
     return f"{region}<table>{caption}<tr><td></td>{head}</tr>{''.join(lines)}</table></div>"
+
+
+def _most(row: np.ndarray, words: tuple[str, ...]) -> str:
+    """The word with the largest weight; words with the same weight are counted, not chosen among."""
+    much = row.max()
+    if not much:
+        return "nothing"
+    best = np.flatnonzero(np.isclose(row, much))
+    if len(best) == 1:
+        return f"{words[best[0]]} {much:.2f}"
+    return f"{'all' if len(best) == len(words) else len(best)} words alike, {much:.2f}"
 
 
 MOST_NUMBERS = 400_000  # about 1 MB of page
@@ -197,7 +213,8 @@ class HeadView:
 
     Shapes: ``weights`` (b, h, i, j) or (h, i, j), one tensor or one for each layer; ``tokens`` are the i words that
         look, ``keys`` the j words looked at (the same unless given); ``q`` (b, h, i, d) and ``k`` (b, h, j, d), again
-        for each layer, show the products behind a weight. ``item`` says which of a batch is shown.
+        for each layer, show the products behind a weight. ``item`` says which of a batch is shown. It opens on the word
+        whose heads choose most, and ``together`` shows all heads of the first layer at once.
     Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
         batch without ``item``.
     Taught in: reading_heads.
@@ -214,6 +231,7 @@ class HeadView:
         k=None,
         name: str = "layer",
         item: int | None = None,
+        together: bool = False,
     ) -> None:
         """Take the weights; ``name`` stands before the number of each layer."""
         layers = read_layers(weights, "weights")
@@ -225,12 +243,13 @@ class HeadView:
         names = [f"{name} {n + 1}" if len(layers) > 1 else name for n in range(len(layers))]
         words = shown(tokens), shown(tokens if keys is None else keys, "keys")
         self.layers = [read_layer(n, *words, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
+        self.together = together
         _check_size(self.layers)
 
     def __add__(self, other: "HeadView") -> "HeadView":
         """Show the layers of both views, one below the other."""
         both = object.__new__(HeadView)
-        both.layers = [*self.layers, *other.layers]
+        both.layers, both.together = [*self.layers, *other.layers], self.together
         _check_size(both.layers)
         return both
 
@@ -240,7 +259,7 @@ class HeadView:
 
     def _repr_html_(self) -> str:
         """Write the whole view."""
-        return write_page(self.layers)
+        return write_page(self.layers, self.together)
 
 
 def _check_size(layers: list[Layer]) -> None:

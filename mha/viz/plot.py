@@ -5,7 +5,9 @@ A function draws into the current figure or makes one; the notebook shows it. ma
 Taught in: all chapters.
 """
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
@@ -20,6 +22,8 @@ from torch import Tensor
 from mha.checks import check_whole, checked, said
 
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
+SMALL = 9  # points: numbers inside a picture; words have 10
+WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
 
 
 STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
@@ -36,9 +40,25 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
     "axes.prop_cycle": plt.cycler(color=COLORS),
     "font.size": 10,
     "axes.titlesize": 10,
+    "legend.fontsize": SMALL,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
 }
+
+
+@contextmanager
+def narrow() -> Iterator[None]:
+    """Figures drawn in here fit a phone: panels below each other, bars that lie, a legend above its curves."""
+    before = STYLE["figure.figsize"]
+    STYLE["figure.figsize"] = NARROW, 2.7
+    try:
+        yield
+    finally:
+        STYLE["figure.figsize"] = before
+
+
+def _is_narrow() -> bool:
+    return bool(STYLE["figure.figsize"][0] == NARROW)
 
 
 @checked
@@ -63,19 +83,22 @@ def grid(
         raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
     across = across or len(values)
+    written = {title: matrix.size <= 100 if numbers is None else numbers for title, matrix in values.items()}
     with plt.rc_context(STYLE):
         width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
-        height = max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9)
+        height = min(max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9), 5)
+        if _is_narrow():
+            across, width, height = _fit(values, rows, columns, across, written=any(written.values()))
         lines = -(-len(values) // across)
-        size = (min(width, 9.5), lines * min(height, 5))
+        size = (min(width, WIDE), lines * height)
         figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
         for axis in axes.flat[len(values) :]:
             axis.set_visible(False)
-        for axis, (title, matrix) in zip(axes.flat, values.items(), strict=False):
-            written = matrix.size <= 100 if numbers is None else numbers
-            _squares(axis, matrix, low, high, cmap, digits if written else None)
-            axis.set_title(title)
-            _labels(axis, rows, columns, matrix.shape)
+        for place, (title, matrix) in enumerate(values.items()):
+            axis = axes.flat[place]
+            _squares(axis, matrix, low, high, cmap, digits if written[title] else None)
+            axis.set_title(textwrap.fill(title, int(11 * (size[0] - 0.5) / across)) if _is_narrow() else title)
+            _labels(axis, () if _is_narrow() and place % across else rows, columns, matrix.shape)
         if not any(axis.texts for axis in axes.flat):
             _bar(figure, axes, sorted({float(x) for v in values.values() for x in v.flat}))
         plt.show()
@@ -92,14 +115,14 @@ def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence
     values = _matrices("heads", heads)
     check_labels(values, all_of_them=True, rows=rows, columns=columns)
     with plt.rc_context(STYLE):
-        size = (min(3.4 * len(heads), 9.5), 0.5 * max(len(rows), len(columns)) + 0.6)
+        size = (min(3.4 * len(heads), NARROW if _is_narrow() else WIDE), 0.5 * max(len(rows), len(columns)) + 0.6)
         figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False)
         for axis, (title, weights) in zip(axes[0], values.items(), strict=True):
             for (i, j), weight in np.ndenumerate(weights):
                 axis.plot([0, 1], [-i, -j], color=COLORS[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
             for x, side, names in ((-0.06, "right", rows), (1.06, "left", columns)):
                 for y, name in enumerate(names):
-                    axis.text(x, -y, name, ha=side, va="center", fontsize=11)
+                    axis.text(x, -y, name, ha=side, va="center")
             axis.set(xlim=(-0.55, 1.55), ylim=(0.5 - max(len(rows), len(columns)), 0.5))
             axis.set_title(title)
             axis.axis("off")
@@ -111,10 +134,12 @@ def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence
 def lines(
     series: Mapping[str, tuple[object, object]], x_label: str, y_label: str, *,
     x_log: bool = False, y_log: bool = False, marks: bool = True, level: Mapping[str, float] | None = None,
+    place: Mapping[str, float] | None = None,
 ) -> None:  # fmt: skip
     """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
 
-    Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named horizontal lines.
+    Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named lines across,
+        ``place`` named upright ones.
     """
     curves = {name: [_array("series", part) for part in pair] for name, pair in series.items()}
     for name, (x, y) in curves.items():
@@ -130,14 +155,19 @@ def lines(
         for c, (name, (x, y)) in enumerate(curves.items()):
             axis.plot(x, y, styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
         for name, value in (level or {}).items():
-            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
-            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+            _level(axis, name, value)
+        for name, value in (place or {}).items():
+            _upright(axis, name, value)
         if x_log:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
         axis.set_yscale("log") if y_log else None
         axis.set(xlabel=x_label, ylabel=y_label)
-        axis.legend(fontsize=8.5) if len(series) > 1 else None
+        if len(series) > 1 and _is_narrow():
+            figure.set_figheight(2.7 + 0.19 * len(series))
+            figure.legend(loc="outside upper left")
+        elif len(series) > 1:
+            axis.legend()
         plt.show()
         plt.close(figure)
 
@@ -156,15 +186,21 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
         spread = [errors[name] for name in values] if errors else None
-        drawn = axis.bar(list(values), list(values.values()), yerr=spread,
-                         color=[COLORS[c % 8] for c in range(len(values))], width=0.6, capsize=4)  # fmt: skip
-        axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=9)
+        colors = [COLORS[c % 8] for c in range(len(values))]
+        if _is_narrow():
+            figure.set_figheight(0.36 * len(values) + 0.8)
+            names = [name.replace("-\n", "").replace("\n", " ") for name in values]
+            names = [textwrap.fill(name, 18) for name in names]
+            drawn = axis.barh(names, list(values.values()), xerr=spread, color=colors, height=0.6, capsize=4)
+        else:
+            drawn = axis.bar(list(values), list(values.values()), yerr=spread, color=colors, width=0.6, capsize=4)
+        axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=SMALL)
         for name, value in (level or {}).items():
-            axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
-            axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-        axis.set_ylabel(y_label)
-        axis.margins(y=0.15)
-        axis.grid(axis="x", visible=False)
+            _level(axis, name, value)
+        axis.set_xlabel(y_label) if _is_narrow() else axis.set_ylabel(y_label)
+        axis.margins(x=0.15) if _is_narrow() else axis.margins(y=0.15)
+        axis.grid(axis="y" if _is_narrow() else "x", visible=False)
+        axis.invert_yaxis() if _is_narrow() else None
         plt.show()
         plt.close(figure)
 
@@ -185,10 +221,14 @@ def tiles(
     check_labels(values, rows=rows)
     belongs = {title: _owners(owners, title, matrix.shape) for title, matrix in values.items()}
     shapes = [v.shape for v in values.values()]
+    if _is_narrow():
+        across = max(1, min(across, int((NARROW - 0.7) // (0.34 * max(shape[1] for shape in shapes)))))
     widths = [max(shape[1] for shape in shapes[c::across]) for c in range(min(across, len(shapes)))]
-    lines, height = -(-len(shapes) // across), 0.38 * max(shape[0] for shape in shapes) + 0.6
-    with plt.rc_context(STYLE | {"axes.grid": False, "axes.titlesize": 9}):
-        size = (min(9.5, 0.38 * sum(widths) + 0.2 * len(widths) + 0.7), height * lines)
+    square = min(0.38, (NARROW - 0.7) / sum(widths)) if _is_narrow() else 0.38
+    lines, height = -(-len(shapes) // across), square * max(shape[0] for shape in shapes) + 0.6
+    with plt.rc_context(STYLE | {"axes.grid": False, "axes.titlesize": SMALL}):
+        width = 0.38 * sum(widths) + 0.2 * len(widths) + 0.7
+        size = (min(NARROW if _is_narrow() else WIDE, width), height * lines)
         figure, axes = plt.subplots(lines, len(widths), squeeze=False, width_ratios=widths, figsize=size)
         for place, (axis, title) in enumerate(zip_longest(axes.flat, values)):
             axis.set_visible(title is not None)
@@ -204,15 +244,15 @@ def tiles(
 
 def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> None:
     shades = [(0.9, 0.9, 0.9), *([1 - 0.45 * (1 - part) for part in to_rgb(color)] for color in COLORS)]
-    axis.imshow(np.array(shades)[owner + 1], interpolation="nearest")
+    axis.imshow(np.array(shades)[owner + 1], interpolation="none")
     axis.spines[:].set_visible(False)
     digits = 0 if (matrix == matrix.round()).all() else digits
     for (i, j), value in np.ndenumerate(matrix):
-        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=9)
+        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=SMALL)
 
 
 def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
-    axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="nearest")
+    axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="none")
     axis.grid(visible=False)
     if digits is None:
         return
@@ -224,7 +264,7 @@ def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str,
             f"{value:.{digits}f}",
             ha="center",
             va="center",
-            fontsize=8,
+            fontsize=SMALL,
             color="black" if shade > 0.55 else "white",
         )
 
@@ -235,7 +275,37 @@ def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
     bar.outline.set_visible(False)
     if len(values) == 2:
         bar.set_ticks(values)
-    bar.ax.tick_params(length=0, labelsize=8)
+    bar.ax.tick_params(length=0, labelsize=SMALL)
+
+
+def _level(axis: Axes, name: str, value: float) -> None:
+    """Draw a thin line at a value, across the picture, with its name; where bars lie, it stands."""
+    if axis.patches and _is_narrow():
+        _upright(axis, name, value, 0)
+        return
+    axis.axhline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+    axis.annotate(name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=SMALL)
+
+
+def _upright(axis: Axes, name: str, value: float, turned: int = 90) -> None:
+    y, side = (0.995, "top") if turned else (0.005, "bottom")
+    axis.axvline(value, color="#777777", lw=1, ls=(0, (1, 2)))
+    axis.annotate(
+        name, (value, y), xycoords=("data", "axes fraction"), ha="left", va=side, fontsize=SMALL, rotation=turned
+    )
+
+
+def _fit(
+    values: Mapping[str, np.ndarray], rows: Sequence[object], columns: Sequence[object], across: int, *, written: bool
+) -> tuple[int, float, float]:
+    """How many matrices stand beside each other on a phone, how wide that is, and how high one line of them."""
+    beside, below = (0.09 * max((len(str(name)) for name in names), default=1) for names in (rows, columns))
+    room = NARROW - beside - (0.1 if written else 0.5)  # without numbers there is a bar of colors
+    high, wide = (max(v.shape[axis] for v in values.values()) for axis in (0, 1))
+    one = max(1.0, (0.34 if written else 0.16) * wide)
+    across = max(1, min(across, int(room // one)))
+    square = min(room / across, max(one, 1.2)) / wide
+    return across, NARROW - room + across * square * wide, square * high + 0.5 + (below if below > 0.3 else 0.2)
 
 
 def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int]) -> None:
@@ -247,6 +317,8 @@ def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape
         [str(column) for column in columns] if len(columns) == shape[1] else [],
     )
     axis.tick_params(length=0)
+    if _is_narrow() and len(columns) and max(len(str(column)) for column in columns) > 3:
+        axis.tick_params(axis="x", rotation=90)
 
 
 def check_labels(values: Mapping[str, np.ndarray], *, all_of_them: bool = False, **labels: Sequence[object]) -> None:

@@ -344,7 +344,17 @@ def test_checks_and_drawing_are_folded_and_the_idea_is_shown():
     )
     drawn = 'rows = dict(zip("ab", (x, y)))\nplot.lines(rows, "step", "loss")'
     assert parts(drawn + "\nassert x") == ("", drawn, "assert x", 1)
-    assert parts("rows = train(x)\nplot.lines(rows)")[0], "what trains is shown"
+    assert parts("rows = train(x)\nplot.lines(rows)")[:2] == ("rows = train(x)", "plot.lines(rows)"), (
+        "what trains is shown"
+    )
+    order = 'rows = {"a": one}\nfor k in two:\n    rows[k] = two[k]\nplot.lines(rows)'
+    assert parts("two = train(x)\n" + order)[:2] == ("two = train(x)", order), "what only prepares is not"
+    assert parts('a, b = zip(*x)\nplot.lines({"a": a})\nc = f(b)')[:2] == (
+        "a, b = zip(*x)\nc = f(b)",
+        'plot.lines({"a": a})',
+    ), "what is needed elsewhere is shown"
+    shows = "def show(a):\n    plot.lines(dict(a))"
+    assert parts("x = f()\n\n\n" + shows)[:2] == ("x = f()", shows)
     inside = "def f(x):\n    assert x\n    return x"
     assert parts(inside) == (inside, "", "", 0)
 
@@ -404,11 +414,15 @@ def test_the_picture_has_the_size_that_previews_ask_for(tmp_path):
 
 
 def test_the_map_lists_every_chapter_with_its_minutes_and_needs():
-    table = extension().course_map(ROOT / "notebooks").splitlines()[2:]
-    assert len(table) == len(CHAPTERS) + 1
-    assert re.fullmatch(r"\| \*\*all chapters\*\* \| [\d,]+ min \| [\d,]+ min \| \|", table[-1])
-    for line in table[:-1]:
-        one = r"\| \d\d \[.+\?\]\(\.\./notebooks/\S+\.ipynb\) \| \d+ min \| \d+ min \| .+[^.] ?\.? \|"
+    *lines, last = extension().course_map(ROOT / "notebooks").splitlines()
+    assert re.fullmatch(r"All chapters together: [\d,]+ minutes to read, and [\d,]+ minutes of exercises\.", last)
+    parts = [line for line in lines if line.startswith("### ")]
+    assert len(parts) == 7
+    assert lines.index(parts[1]) - lines.index(parts[0]) == 4 + 3 + 1  # "One head" has three chapters
+    table = [line for line in lines if re.match(r"\| \d", line)]
+    assert len(table) == len(CHAPTERS)
+    for line in table:
+        one = r"\| \d\d \[.+\?\]\(\.\./notebooks/\S+\.ipynb\) \| \d+\xa0min \| \d+\xa0min \| .+[^.] ?\.? \|"
         assert re.fullmatch(one, line), line
         for link in re.findall(r"\]\(([^)]+)\)", line):
             assert (BOOK / link).is_file()

@@ -3,6 +3,7 @@
 import base64
 import copy
 import io
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -237,3 +238,11 @@ def test_a_failed_cell_is_named_with_its_notebook(tmp_path):
     assert [(failure.notebook, failure.cell) for failure in found.failures] == [("05_wrong", 1)]
     assert found.passed == 1
     assert "Cell outputs differ" in found.failures[0].message
+
+
+def test_tables_that_are_quoted_are_those_of_the_benchmarks():
+    page = (ROOT / "benchmarks" / "README.md").read_text("utf8")
+    cells = json.loads((ROOT / "notebooks" / "12e_own_scores.ipynb").read_text("utf8"))["cells"]
+    rows = [line for cell in cells for line in "".join(cell["source"]).splitlines() if line.startswith("| ")]
+    assert len(rows) == 9
+    assert [row for row in rows if row not in page] == []

@@ -12,6 +12,7 @@ import venv
 from pathlib import Path
 
 import matplotlib.figure
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 from matplotlib.image import imread
@@ -53,6 +54,16 @@ def test_a_figure_is_stored_with_the_numbers_that_were_drawn(tmp_path):
     assert set(output.data) == {"image/png", "text/plain"}
     assert found["numbers"]["axes"][0]["artists"][0]["y"] == "1 3 2"
     assert found["picture"] == load("tools/drawn.py").fingerprint(output.data["image/png"])
+
+
+def test_of_a_grid_its_shape_and_the_names_at_its_sides_are_stored():
+    figure, axis = plt.subplots()
+    axis.imshow([[1.0, 2.0, 3.0]])
+    axis.set_yticks([0], ["river"])
+    (seen,) = load("tools/drawn.py").numbers(figure)["axes"]
+    plt.close(figure)
+    assert seen["artists"][0]["shape"] == "1 3"
+    assert seen["ticks"] == [None, ["river"]]
 
 
 def test_only_what_the_reader_sees_is_stored(tmp_path):

@@ -217,6 +217,12 @@ def test_a_cache_that_keeps_no_compositions_is_refused(reader):
     assert cache.length == 0
 
 
+def test_a_plain_layer_becomes_one_of_the_rank_that_was_asked_for():
+    plain = mha.MultiHeadAttention(8, 4)
+    ranks = [mha.ComposableAttention.from_plain(plain, rank=rank).rank for rank in (None, 1, 3)]
+    assert ranks == [2, 1, 3]
+
+
 @torch.no_grad()
 def test_a_cache_of_another_rank_is_refused_and_not_spoiled(reader):
     layer, other, x = noisy(), noisy(rank=1), torch.randn(B, N, D_MODEL)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from oracle import LIMIT, error
 from test_cache import feed
-from test_cost import Peak, counted, peak
+from test_cost import Peak, counted, nbytes, peak
 from torch import nn
 
 import mha
-from mha.layers import LatentCache, MemoryCache, compress
+from mha.layers import LatentCache, MemoryCache, Part, compress
 from mha.systems import tensor_parallel
 
 KINDS = {
@@ -391,6 +391,28 @@ def test_the_peak_behind_a_cache_is_that_of_the_tensors_alive(settings):
         assert layer.cost(2, 1, 40, fresh=1, absorb=absorb).peak == pytest.approx(found.most, rel=0.08)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_absorbed_heads_read_rows_once_and_pass_two_matrices(stored):
+    b, h, i, j, d, narrow, turned = 2, 3, 5, 7, 4, 5, 2
+    layer = made({"d_rotary": turned})
+    parts = layer.cost(b, i, j, absorb=True, stored=stored).parts
+    queries, asked = (b, h, i, d), (b, h, i, narrow + turned)
+    for name in ("W_k", "W_v"):  # a query becomes as wide as a latent, a read as narrow as a head
+        assert parts[name] == Part(
+            2 * math.prod(queries) * narrow, nbytes(queries, (b, h, i, narrow), (h, narrow + 1, d))
+        )
+    rows, scores = (b, j, narrow + turned), [(b, h, i, j)] * (2 if stored else 0)
+    assert parts["scores"].moved == nbytes(asked, rows, *scores)
+    again = [(b, j, narrow)] if stored else []  # otherwise the scores have just read them
+    assert parts["read"].moved == nbytes((b, h, i, narrow), *again, *scores)
+
+
+@pytest.mark.parametrize(("d_latent", "d_head"), [(1, 20), (40, 20), (40, 4)])
+def test_the_peak_of_absorbed_heads_that_are_wider_or_narrower_than_the_latent(d_latent, d_head):
+    layer, x = mha.LatentAttention(12, 3, d_latent, d_head=d_head), torch.randn(2, 33, 12)
+    assert layer.cost(2, 33, absorb=True).peak == pytest.approx(peak(layer, x, absorb=True), rel=0.08)
+
+
 def test_the_sizes_of_deepseek_v2():
     with torch.device("meta"):
         layer = mha.LatentAttention(
@@ -435,6 +457,8 @@ def test_a_value_of_its_own_and_another_sequence_with_places_are_refused(reader)
         layer(x, x[:1])
     with pytest.raises(ValueError, match=r"RotaryPositions.*cross-attention"):
         made(KINDS["turned"])(x, torch.randn(2, 4, 12))
+    with pytest.raises(ValueError, match=r"value \(2, 4, 12\) is another tensor than key \(2, 5, 12\)"):
+        layer.project(x, x, torch.randn(2, 4, 12))
     with pytest.raises(TypeError, match="absorb = 1: it must be True or False"):
         layer(x, absorb=1)
     with pytest.raises(TypeError, match=r"cache = 3: give layer\.new_cache"):

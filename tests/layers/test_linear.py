@@ -470,8 +470,9 @@ def test_operations_do_not_grow_with_the_text_and_are_those_of_the_counter(entry
         found = test_cost.counted(lambda: layer(torch.randn(BATCH, n, 6), is_causal=True, cache=cache))  # noqa: B023
         cost = layer.cost(BATCH, n, cache.length, fresh=n)
         assert cost.flops - cost.parts.get("solve", mha.layers.Part(0, 0)).flops == found
-    one = [layer.cost(1, 1, n, fresh=1) for n in (1, 1000, 1_000_000)]
+    one = [layer.cost(1, 1, n, fresh=1) for n in (2, 1000, 1_000_000)]
     assert one[0] == one[1] == one[2]
+    assert layer.cost(1, 1, 1, fresh=1).peak - one[0].peak == one[0].cache  # the first word makes the table
     product = layer.heads * layer.d_head * (layer.d_head + isinstance(layer, mha.LinearAttention))
     assert (
         one[0].parts["write"].flops + one[0].parts["read"].flops
@@ -503,6 +504,74 @@ def test_the_peak_is_nearly_that_of_the_tensors_alive(reader, entry, n):
     layer, x = entry.build().eval(), torch.randn(2, n, 6)
     found = test_cost.peak(layer, x, is_causal=True)
     assert layer.cost(2, n, n, fresh=n).peak == pytest.approx(found, rel=0.1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 300])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        mha.LinearAttention(64, 1),
+        mha.DeltaAttention(64, 1),
+        mha.DeltaAttention(64, 2, erase=False),
+        mha.DeltaAttention(64, 1, decay=False),
+        mha.DeltaAttention(64, 1, decay=False, erase=False),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+@torch.no_grad()
+def test_the_peak_of_wide_heads_is_nearly_that_of_the_tensors_alive(layer, n):
+    x, cache = torch.randn(2, 2 * n, 64), layer.double().new_cache()
+    for before, new in ((0, x[:, :n]), (n, x[:, n:].clone())):
+        known = () if cache.state is None else (cache.state,)
+        with test_cost.Peak(new, *known, *layer.parameters()) as found:
+            layer(new, is_causal=True, cache=cache)
+        assert layer.cost(2, n, before + n, fresh=n).peak == pytest.approx(found.most, rel=0.1), before
+
+
+@pytest.mark.parametrize(("i", "j"), [(200, 30), (3, 200), (5, 5)])
+def test_the_peak_of_a_memory_that_is_read_at_once_is_nearly_that_of_the_tensors_alive(i, j):
+    layer, x, memory = mha.LinearAttention(64, 1).eval(), torch.randn(2, i, 64), torch.randn(2, j, 64)
+    assert layer.cost(2, i, j).peak == pytest.approx(test_cost.peak(layer, x, memory), rel=0.1)
+
+
+def test_the_explicit_delta_rule_moves_keys_and_one_system_of_all_words():
+    b, h, n, d = 2, 3, 5, 2
+    parts = mha.DeltaAttention(h * d, h).cost(b, n, stored=True).parts
+    table, keys = (b, h, n, n), (b, h, n, d)
+    assert parts["system"] == mha.layers.Part(2 * d * math.prod(table), test_cost.nbytes(keys, keys, table))
+    assert parts["solve"] == mha.layers.Part(n * math.prod(table), test_cost.nbytes(table, table, table))
+
+
+@every_flat
+def test_a_watched_layer_computes_what_an_unwatched_one_does(entry):
+    layer, x = entry.build().eval(), entry.words(9)
+    plain = layer(x, is_causal=True)
+    with mha.watch(layer):
+        assert error(layer(x, is_causal=True), plain) < LIMIT
+    adding = mha.DeltaAttention(6, 3, erase=False).eval()
+    plain = adding(x, is_causal=True)
+    with mha.watch(adding):
+        assert error(adding(x, is_causal=True), plain) < LIMIT
+
+
+@every_flat
+def test_a_mask_of_one_axis_is_refused(entry):
+    with pytest.raises(ValueError, match=r"mask"):
+        entry.build()(entry.words(4), mask=torch.ones(4, dtype=torch.bool), is_causal=True)
+
+
+def test_filling_shows_on_the_device_of_the_cache():
+    cache = StateCache(filling=torch.tensor([1, 0]))
+    cache._filling = cache._filling.to("meta")
+    assert cache.mask(3).is_meta
+
+
+def test_features_of_large_numbers_have_a_slope():
+    x = torch.tensor([-2000.0, -1.0, 0.0, 2.0, 2000.0], requires_grad=True)
+    found = positive_features(x)
+    assert error(found, torch.tensor([0.0, math.exp(-1), 1.0, 3.0, 2001.0])) < LIMIT
+    found.sum().backward()
+    assert error(x.grad, torch.tensor([0.0, math.exp(-1), 1.0, 1.0, 1.0])) < LIMIT
 
 
 @torch.no_grad()
@@ -632,6 +701,7 @@ BAD = [
         ValueError,
         r"form = 'fast'.*'recurrent', 'chunked', 'parallel'",
     ),
+    (lambda q, k, v: delta_rule(q, k, v, form=["chunked"]), TypeError, r"form = \['chunked'\].*it is one of"),
     (lambda q, k, v: delta_rule(q, k, v, chunk=0), ValueError, "chunk = 0"),
     (lambda q, k, v: delta_rule(q, k, v, 2 * v[..., 0].abs() + 1), ValueError, r"beta .*outside \[0, 1\].*sigmoid"),
     (lambda q, k, v: delta_rule(q, k, v, v.abs()), ValueError, r"beta has shape \(2, 2, 6, 4\).*\(2, 2, 6\)"),

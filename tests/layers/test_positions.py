@@ -257,6 +257,9 @@ def test_positions_that_are_none_are_refused(reader):
             SinusoidalPositions()(x, start=start)
         with pytest.raises(ValueError, match=f"start = {start}: it must be at least 0"):
             mha.RotaryPositions().turn(heads, start)
+    for start in (1.5, "1", None):
+        with pytest.raises(TypeError, match=f"start = {start!r}: it must be a whole number"):
+            LearnedPositions(7, 4)(x, start=start)
     for base, told in ((0.0, "positive"), (-1.0, "positive"), (math.nan, "finite"), (math.inf, "finite")):
         with pytest.raises(ValueError, match=rf"base = {base}: it must be {told}"):
             mha.RotaryPositions(base)

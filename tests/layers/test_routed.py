@@ -453,6 +453,19 @@ def test_masks_and_caches_that_do_not_fit_are_refused(reader, skips):
             layer(x, noise(B, 4, D_MODEL), cache=layer.new_cache(9))
 
 
+def test_a_longer_query_raises_the_gates_of_chosen_heads():
+    router, q = NormRouter(1, 3, 2), noise(B, 4, N, 2).requires_grad_()
+    gates = router(noise(B, N, D_MODEL), q)
+    lengths = q[:, 1:].norm(dim=-1)
+    apart = lengths - lengths.mean(1, keepdim=True)
+    probabilities = (apart / apart.std(1, keepdim=True).detach()).softmax(1)
+    (found,) = torch.autograd.grad((gates * torch.arange(1.0, 5)[:, None]).sum(), q, retain_graph=True)
+    chosen = (probabilities * gates[:, 1:].detach() * torch.arange(2.0, 5)[:, None]).sum()
+    (wanted,) = torch.autograd.grad(chosen, q)
+    assert found.abs().max() > 0.1
+    assert error(found, wanted) < 1e-12
+
+
 def test_no_head_can_be_taken_out(reader):
     with pytest.raises(ValueError, match=r"heads \[1\] cannot be taken out.*from_plain"):
         routed().take_heads(iter([1]))

@@ -95,6 +95,22 @@ def test_an_arrow_ends_at_its_box(arrow):
     assert ends[arrow[1]] in path
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(4, 2), (3, 3), (4, 4), (2, 5)])
+def test_a_wide_drawing_has_a_second_form_for_a_phone_with_letters_as_large_as_they_say(columns, rows):
+    places = [(column, row) for column in range(columns) for row in range(rows)]
+    boxes = {f"box {n}": (*place, "long words below its name") for n, place in enumerate(places)}
+    drawn = Diagram(boxes, [("box 0", f"box {len(places) - 1}", "")])._repr_html_()
+    both = [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", drawn, re.DOTALL)]
+    assert [svg.get("class") for svg in both] == (["wide", "phone"] if columns > 2 else [None])
+    small, most = both[-1], {2: 364, 3: 344, 4: 344}[columns]
+    assert float(small.get("viewBox").split()[2]) <= most
+    said = [" ".join(texts(svg)) for svg in both]
+    assert len({" ".join(sorted(words.split())) for words in said}) == 1, "the same words"
+    for box in small.iter("rect"):
+        inside = float(box.get("width")) / 6.2
+        assert all(len(text) <= inside for text in texts(small)) or columns == 2
+
+
 def test_two_drawings_on_a_page_share_no_id():
     for drawing in (Diagram(BOXES, ARROWS), Looks(weights(), WRITTEN, SOURCE)):
         assert not [node for node in parsed(drawing).iter() if node.get("id")]

@@ -92,6 +92,22 @@ def test_without_scripts_a_table_says_where_each_word_looks_most():
     assert "open" in soup.find("details").attrs
 
 
+def test_the_table_counts_words_that_are_looked_at_alike():
+    w = torch.tensor([[[0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3], [0.1, 0.1, 0.8]]])
+    cells = [cell.text for cell in page(HeadView(w, ["x", "y", "z"])).select("tr td")[1:]]
+    assert cells == ["2 words alike, 0.40", "all words alike, 0.33", "z 0.80"]
+
+
+def test_it_opens_on_the_word_whose_heads_choose_most():
+    w = torch.zeros(1, 2, 3, 3)
+    w[..., 0, 0] = 1  # the first word has no choice
+    w[..., 1, :2] = 0.5
+    w[..., 2, :] = torch.tensor([0.1, 0.8, 0.1])
+    assert data(HeadView(w, ["x", "y", "z"]))["start"] == 2
+    assert data(HeadView(torch.full((1, 3, 3), 1 / 3), ["x", "y", "z"]))["start"] == 0
+    assert [data(HeadView(w, ["x", "y", "z"], together=t))["together"] for t in (True, False)] == [True, False]
+
+
 def test_layers_may_have_different_numbers_of_heads_and_stacks_different_depths():
     encoder = HeadView([weights(1, n, 5, 5) for n in (2, 3, 1)], list("abcde"), name="encoder")
     cross = HeadView([weights(1, 4, 4, 5)], WORDS, list("abcde"), name="cross")
@@ -148,7 +164,7 @@ def test_more_than_can_be_drawn_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"65 × 65 words, but at most 64.*tokens\[:64\]"):
         HeadView(weights(1, 65, 65), ["x"] * 65)
     most = HeadView(torch.eye(64).expand(1, 64, 64), [str(n) for n in range(64)])
-    assert len(most._repr_html_()) < 25_000
+    assert len(most._repr_html_()) < 27_000
     many = [weights(12, 64, 64)] * 9
     with pytest.raises(ValueError, match=r"9 layers hold 442,368 numbers.*fewer layers"):
         HeadView(many, ["x"] * 64)

@@ -95,6 +95,39 @@ def test_tiles_have_the_color_of_their_owner_and_gray_where_there_is_none(shown)
     assert other.get_title() == "b"
 
 
+def test_upright_lines_carry_their_names(shown):
+    plot.lines({"a": ([1.0, 4.0], [1.0, 2.0])}, "x", "y", place={"end": 3.0})
+    axis = shown[0].axes[0]
+    assert texts(axis) == ["end"]
+    assert list(axis.lines[1].get_xdata()) == [3, 3]
+
+
+def test_on_a_phone_figures_are_narrow_and_say_the_same(shown):
+    def draw():
+        plot.grid({f"the panel {n}": np.full((4, 4), n) for n in range(4)}, "abcd", ["long name"] * 4)
+        plot.lines({name: ([1.0, 2.0], [1.0, 2.0]) for name in "ab"}, "x", "y", level={"limit": 1.5})
+        plot.bars({"one\nhead": 1.0, "compos-\nable": 2.25}, "loss", level={"chance": 0.5})
+        plot.tiles({name: np.zeros((2, 6)) for name in "ab"}, {"a": -1, "b": 0})
+        plot.links({"a": np.eye(3), "b": np.eye(3)}, "abc")
+
+    draw()
+    with plot.narrow():
+        draw()
+    wide, narrow = shown[:5], shown[5:]
+    assert all(figure.get_figwidth() <= plot.NARROW for figure in narrow)
+    assert not any(figure.get_figwidth() <= plot.NARROW for figure in wide)
+    for one, other in zip(wide, narrow, strict=True):
+        assert [texts(axis) for axis in one.axes] == [texts(axis) for axis in other.axes]
+    assert narrow[0].axes[0].get_gridspec().ncols < 4
+    assert len(narrow[1].legends[0].get_texts()) == 2
+    assert [name.get_text() for name in narrow[2].axes[0].get_yticklabels()] == ["one head", "composable"]
+    assert [bar.get_width() for bar in narrow[2].axes[0].patches] == [1, 2.25]
+    with plot.narrow(), pytest.raises(ValueError, match="no bar"):
+        plot.bars({}, "y")
+    plot.bars({"a": 1.0}, "y")
+    assert shown[-1].get_figwidth() > plot.NARROW, "narrow no longer"
+
+
 def test_the_style_of_other_figures_is_left_alone(shown):
     before = dict(mpl.rcParams)
     plot.bars({"a": 1.0}, "y")

@@ -37,11 +37,14 @@ NOT_ALWAYS_FORWARD = "it steps from left to right and sees earlier steps only"
 class Candidate:
     """One way to compose heads: ``make(d_model, heads)`` makes the layer; ``refuses`` says on which tasks not, and why.
 
+    ``last`` names the candidate that the last layer of a stack is made of, where it is another one.
+
     Taught in: choosing.
     """
 
     make: Callable[[int, int], Heads]
     refuses: dict[str, str] = field(default_factory=dict)
+    last: str = ""
 
 
 def _plain(d_model: int, heads: int) -> Heads:
@@ -76,7 +79,27 @@ RIVALS = {
     "plain, 4 × 9": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=9)),
 }
 
-EVERY = LAYERS | RIVALS
+IN_ORDER = "what a word reads depends on the order in which the words before it were written"
+
+
+# Heads of today. One key head for all keeps 16 numbers a word, as the latent layer does; a hybrid is of two kinds. The
+# last is no newcomer: plain heads that know how far back a word is, as the order in which words are written tells it.
+TODAY = {
+    "sink": Candidate(lambda d, h: mha.SinkAttention(d, h)),
+    "gated": Candidate(lambda d, h: mha.GatedAttention(d, h)),
+    "one key head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
+    "latent": Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
+    "linear": Candidate(lambda d, h: mha.LinearAttention(d, h)),
+    "delta": Candidate(lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER)),
+    "delta, then plain": Candidate(
+        lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER), last="plain"
+    ),
+    "plain, ALiBi": Candidate(
+        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.LinearBias()), {"dates": "a source has no distances"}
+    ),
+}
+
+EVERY = LAYERS | RIVALS | TODAY
 
 
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
@@ -92,7 +115,10 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
         kind, make = (MergedDecoderLayer, make) if sources else (EncoderLayer, HEADS)
     else:
         kind = DecoderLayer if sources else EncoderLayer
-    return Stack(kind(WIDTH, make) for _ in range(count))
+    makes = [make] * count
+    if EVERY[layer].last:
+        makes[-1] = partial(EVERY[EVERY[layer].last].make, WIDTH, HEADS)
+    return Stack(kind(WIDTH, make) for make in makes)
 
 
 def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:

@@ -47,7 +47,7 @@ def bought(task: str, layer: str) -> float:
 
 
 def extras() -> list[tuple[str, str, float]]:
-    """List what is trained besides: rivals of equal weights, all layers twice as long, plain for an equal time.
+    """List what is trained besides: rivals, heads of today, all layers twice as long, plain for an equal time.
 
     Each as (task, layer, budget), see :func:`mha.course.comparison.candidates.quality`.
 
@@ -55,8 +55,8 @@ def extras() -> list[tuple[str, str, float]]:
     """
     found = []
     for task in candidates.TASKS:
-        able = [name for name, candidate in candidates.LAYERS.items() if task not in candidate.refuses]
-        found += [(task, name, 1.0) for name in candidates.RIVALS]
+        able = [name for name, c in (candidates.LAYERS | candidates.TODAY).items() if task not in c.refuses]
+        found += [(task, name, 1.0) for name in (*candidates.RIVALS, *able) if name not in candidates.LAYERS]
         found += [(task, name, 2.0) for name in able]
         found += [(task, "plain", budget) for budget in sorted({bought(task, name) for name in able} - {1.0, 2.0})]
     return found
@@ -87,7 +87,8 @@ def code_hash(task: str, layer: str) -> str:
 
     Taught in: choosing.
     """
-    part, contest = candidates.stack(layer, 1, sources=task == "dates"), candidates.TASKS[task]
+    count, contest = 2 if candidates.EVERY[layer].last else 1, candidates.TASKS[task]
+    part = candidates.stack(layer, count, sources=task == "dates")
     used: set[Callable] = {
         contest,
         learn,

@@ -25,13 +25,17 @@ class Question(NamedTuple):
 
 STYLE = (
     ".mha-quiz{counter-reset:q;max-width:46em}"
-    ".mha-quiz section{counter-increment:q;margin:0 0 1.4em}"
+    ".mha-quiz section{counter-increment:q;counter-reset:a;margin:0 0 1.4em}"
     '.mha-quiz section>p{margin:0 0 .4em}.mha-quiz section>p::before{content:counter(q) ". ";font-weight:600}'
-    ".mha-quiz details{margin:.25em 0;padding:0 .7em 0 1.7em;border:1px solid;border-radius:.35em;"
-    "border-color:color-mix(in srgb,currentColor 25%,transparent)}"
-    ".mha-quiz summary{cursor:pointer;padding:.4em 0;list-style-position:outside}"
-    ".mha-quiz details p{margin:.1em 0 .6em}"
-    ".mha-quiz details[open]{border-left:4px solid #c2410c}.mha-quiz details.right[open]{border-left-color:#15803d}"
+    ".mha-quiz details{counter-increment:a;margin:.15em 0;padding:0 .7em 0 2.5em}"
+    ".mha-quiz summary{cursor:pointer;padding:.3em 0;list-style:none;position:relative}"
+    ".mha-quiz summary::-webkit-details-marker{display:none}"
+    ".mha-quiz summary::before{content:counter(a,lower-alpha);position:absolute;left:-2.4em;width:1.7em;height:1.7em;"
+    "line-height:1.6em;text-align:center;border:1px solid;border-radius:50%}"
+    ".mha-quiz summary:hover::before{background:color-mix(in srgb,currentColor 15%,transparent)}"
+    ".mha-quiz details p{margin:.1em 0 .6em}.mha-quiz details[open]>summary{font-weight:600}"
+    '.mha-quiz details[open]>summary::before{content:"✗";color:#fff;background:#c2410c;border-color:#c2410c}'
+    '.mha-quiz details.right[open]>summary::before{content:"✓";background:#15803d;border-color:#15803d}'
 )
 
 
