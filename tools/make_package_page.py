@@ -26,12 +26,12 @@ TAUGHT = re.compile(r"\s*Taught in: ([\w,\s]+)\.")
 HEAD = """# The package
 
 `mha` also serves without the course. `pip install .` in a copy of the repository installs it with what it needs, and
-[Set-up](set_up.md#the-package-alone) names the extras. Every name below has a docstring: `help(mha.watch)` shows it, with
-shapes, costs, sources and errors. Bad input is refused with what was given, why it cannot work, and what to do. Which
-layer takes a cache or can lose heads is tried in [What goes together](compatibility.md).
+[Set-up](set_up.md#the-package-alone) names the extras. Every name below has a docstring: `help(mha.watch)` shows it,
+with shapes, costs, sources and errors. Bad input is refused with what was given, why it cannot work, and what to do.
+Which layer takes a cache or can lose heads is tried in [What goes together](compatibility.md).
 
-Nobody typed these tables: `python tools/make_package_page.py` takes them from the docstrings. Where a room has no list of its
-own, the names are those that the chapters use. `mha.course` is not here: only the pages of the book use it.
+Nobody typed these tables: `python tools/make_package_page.py` takes them from the docstrings. Where a room has no list
+of its own, the names are those that the chapters use. `mha.course` is not here: only the pages of the book use it.
 """
 
 
@@ -58,15 +58,16 @@ def own(module):
 
 
 @cache
-def code():
-    """All code of all notebooks."""
+def text():
+    """All text and code of all notebooks."""
     cells = [cell for path in (*CHAPTERS, *ROOMS) for cell in json.loads(path.read_text("utf8"))["cells"]]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return "\n".join("".join(cell["source"]) for cell in cells)
 
 
 def used(file, name):
-    """Whether a notebook imports a name from its file, or takes it from there."""
-    return re.search(rf"from {file} import .*\b{name}\b|\b{file.rpartition('.')[2]}\.{name}\b", code())
+    """Whether a notebook imports a name from its file, takes it from there, or tells of it."""
+    short = file.rpartition(".")[2]
+    return re.search(rf"from {file} import .*\b{name}\b|\b{short}\.{name}\b|`{name}[`(]", text())
 
 
 def table(module, names):

@@ -1,6 +1,6 @@
 """Draw the picture of the README, light and dark: the head view of chapter 10, as the notebook stores it.
 
-    python tools/make_picture.py [folder]        (needs Chromium; without a folder: book/_static)
+python tools/make_picture.py [folder]        (needs Chromium; without a folder: book/_static)
 """
 
 import io

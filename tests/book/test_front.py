@@ -11,6 +11,9 @@ import yaml
 from PIL import Image
 from programs import load
 
+import mha
+import mha.interop
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 WITHOUT = """
@@ -58,7 +61,10 @@ def test_every_number_of_the_first_screen_holds():
     wrong = int(re.search(r"(\d+) wrong answers", (ROOT / "book/checkers.md").read_text("utf8"))[1])
     faults = int(re.search(r"Here stand (\d+) faults", (ROOT / "book/fault_museum.md").read_text("utf8"))[1])
     chapters = len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
-    said = [re.search(rf"{words}", README) for words in (r"more than (\d+) of", r"More than (\d+) public", r"in (\d+) short")]
+    said = [
+        re.search(rf"{words}", README)
+        for words in (r"more than (\d+) of", r"More than (\d+) public", r"in (\d+) short")
+    ]
     assert wrong > int(said[0][1]) > wrong - 100
     assert faults > int(said[1][1]) > faults - 10
     assert chapters == int(said[2][1])
@@ -70,6 +76,24 @@ def test_every_chapter_has_its_row():
         assert f"[{path.stem[:2]}](notebooks/{path.name}) | {title.replace('$', '')} |" in README
 
 
+# ---- the package on its own
+
+
+def test_the_page_of_the_package_is_what_its_docstrings_say_now():
+    tool = load("tools/make_package_page.py")
+    page = (ROOT / "book" / "package.md").read_text(encoding="utf-8")
+    assert page == tool.page(), "python tools/make_package_page.py"
+    for name in (*mha.__all__, *mha.interop.__all__, "shard_heads", "measure_seconds", "two_lookups"):
+        assert f"\n| `{name}` | " in page, name
+
+
+def test_every_extra_is_told():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2]
+    extras = re.findall(r"^(\w+) = \[", project.partition("\n[")[0], re.MULTILINE)
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "book" / "set_up.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(extras) == sorted(told)
+
+
 # ---- its picture
 
 
@@ -79,8 +103,8 @@ def test_the_picture_is_there_for_light_and_dark_pages_and_is_small():
     means = []
     for name in named:
         assert (ROOT / name).stat().st_size < 60_000
-        pixels = Image.open(ROOT / name).convert("L").resize((1, 1))
-        means.append(pixels.getpixel((0, 0)))
+        with Image.open(ROOT / name) as picture:
+            means.append(picture.convert("L").resize((1, 1)).getpixel((0, 0)))
     assert means[0] < 60 < 200 < means[1]
     assert re.search(r'<img [^>]*alt="[^"]{40,}"', README)
 
@@ -89,9 +113,10 @@ def test_the_picture_is_there_for_light_and_dark_pages_and_is_small():
 def test_the_tool_draws_the_head_that_the_text_tells_of(browser):
     tool = load("tools/make_picture.py")
     for theme in tool.THEMES:
-        found, stored = tool.draw(browser, theme), Image.open(ROOT / "book" / "_static" / f"heads-{theme}.png")
-        assert found.width == stored.width
-        assert abs(found.height - stored.height) < 80, "python tools/make_picture.py"
+        found = tool.draw(browser, theme)
+        with Image.open(ROOT / "book" / "_static" / f"heads-{theme}.png") as stored:
+            assert found.width == stored.width
+            assert abs(found.height - stored.height) < 80, "python tools/make_picture.py"
 
 
 # ---- who may cite it
