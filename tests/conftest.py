@@ -79,7 +79,7 @@ def browser():
     """Chromium, driven by playwright; without it the tests that ask for it are skipped by name."""
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
-        pytest.skip("no Chromium here: on Debian `sudo apt install chromium fonts-noto-cjk`, see README.md")
+        pytest.skip("no Chromium here: on Debian `sudo apt install chromium fonts-noto-cjk`, see book/set_up.md")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -175,7 +175,7 @@ def test_constraints_pin_everything_and_name_no_host():
     assert load("tools/make_constraints.py").TORCH in lines
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "book/set_up.md"])
 def test_every_make_command_of_the_pages_exists(page):
     named = set(re.findall(r"(?:^|`)make ([a-z]+(?:-[a-z]+)*)", (ROOT / page).read_text(encoding="utf-8"), re.M))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
