@@ -182,7 +182,7 @@ def test_every_id_is_there_once(page):
 
 @every_page
 def test_the_page_is_light(page):
-    """Scripts and style sheets of at most 1 MB; MathJax and the sentences of the search, which few load, come on top."""
+    """Scripts and style sheets of at most 1 MB; MathJax and the sentences of the search come on top."""
     local = {unquote(urlsplit(urljoin(f"/{page}", a)).path).lstrip("/") for a in loads(page) if not outside(a)}
     sizes = {name: (SITE / name).stat().st_size for name in local if name.endswith((".js", ".css"))}
     heavy = {name: size for name, size in sizes.items() if "mathjax" not in name and name != "sentences.js"}
