@@ -29,6 +29,9 @@ RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
 
+# Sphinx's own search, which every page would load and none uses: see course_search.py.
+OTHER_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
+
 # The theme asks every box of code in one go whether it scrolls: hundreds of layouts while the page answers nobody.
 AT_ONCE = "e=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1}"
 ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1},i)"
@@ -96,6 +99,7 @@ def can_run_python(app):
 def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
+    page = OTHER_SEARCH.sub("", page)
     for pattern, better in FOR_ALL:
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
