@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 
 import yaml
-from course_card import draw_card, offer_card
+from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
+from course_plan import plan
 from course_styles import join_styles, put_in_what_is_imported
 from sphinx.util import logging
 
@@ -39,7 +40,10 @@ REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
 FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pattern, what to write)
     # the theme's name for its button differs from the words on it
     (re.compile(r'(<button class="btn search-button-field [^>]*?) title="Search" aria-label="Search"'), r"\1"),
-    (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),  # the logo stands in it
+    (
+        re.compile(r'<div id="pst-primary-sidebar" '),
+        r'\g<0>role="region" aria-label="The book" ',
+    ),  # the logo stands in it
     (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]
@@ -193,6 +197,7 @@ def fill_in(app, name, source):
     if "<!-- course-map -->" in source[0]:
         source[0] = source[0].replace("<!-- course-map -->", course_map(Path(app.srcdir) / "notebooks"))
     source[0] = re.sub(r"<!-- quiz (\w+) -->", quiz, source[0])
+    source[0] = plan(source[0], Path(app.srcdir))
 
 
 def count_again(app, env, names):
@@ -250,5 +255,7 @@ def setup(app):
     app.connect("env-before-read-docs", count_again)
     app.connect("env-get-updated", keep_numbers, priority=900)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", choose_card, priority=400)  # before the preview is written
+    app.connect("build-finished", draw_chapters)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}
