@@ -11,7 +11,7 @@ $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch*)
 TORCH ?= $(patsubst .venv/.torch-%,%,$(firstword $(wildcard .venv/.torch-*)))# said once is enough
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors read zip pdf lab notebooks lint bench mutants constraints clean
+.PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -57,6 +57,9 @@ zip: book  ## pack the built book into one file that can be read without a serve
 
 pdf: book .venv/.with-pdf  ## print the built book into one file, solutions at the end (needs Chromium)
 	$(PY) tools/make_pdf.py
+
+slides: .venv/.with-book,test | _build/html/index.html  ## make slides of the built chapters (NB=notebooks/01_x.ipynb: only that one)
+	$(PY) tools/make_slides.py $(NB)
 
 lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 	$(PY) -m jupyterlab notebooks

@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 
 import yaml
-from course_card import draw_card, offer_card
+from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
+from course_plan import plan
 from course_styles import join_styles, put_in_what_is_imported
 from sphinx.util import logging
 
@@ -197,6 +198,7 @@ def fill_in(app, name, source):
     if "<!-- course-map -->" in source[0]:
         source[0] = source[0].replace("<!-- course-map -->", course_map(Path(app.srcdir) / "notebooks"))
     source[0] = re.sub(r"<!-- quiz (\w+) -->", quiz, source[0])
+    source[0] = plan(source[0], Path(app.srcdir))
 
 
 def count_again(app, env, names):
@@ -254,5 +256,7 @@ def setup(app):
     app.connect("env-before-read-docs", count_again)
     app.connect("env-get-updated", keep_numbers, priority=900)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", choose_card, priority=400)  # before the preview is written
+    app.connect("build-finished", draw_chapters)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}
