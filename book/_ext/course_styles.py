@@ -1,4 +1,7 @@
-"""Fewer requests: small style sheets become one, and a script is left out where the page has nothing for it."""
+"""Fewer requests: small style sheets become one, and a script is left out where the page has nothing for it.
+
+No script holds up the page: all wait until it is read, in the order in which they stand.
+"""
 
 import hashlib
 import re
@@ -9,6 +12,22 @@ SMALL = "|".join(map(re.escape, JOINED))
 LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')
 IMPORT = '@import "../basic.css";'  # all that the theme's first sheet holds: the browser would ask twice, in turn
 TABS = re.compile(r'<script[^>]*src="[^"]*design-tabs\.js[^"]*"[^>]*></script>\s*')
+
+OPTIONS = re.compile(r'<script src="[^"]*_static/documentation_options\.js[^"]*"></script>')
+AT_ONCE = re.compile(r'<script (?=src=")')
+
+
+def let_scripts_wait(folder):
+    """Defer every script; what small ones in the page ask for, the options of Sphinx, stands in the page itself."""
+    options = folder / "_static" / "documentation_options.js"
+    if not options.is_file():
+        return
+    written = f"<script>{options.read_text(encoding='utf-8').strip()}</script>"
+    for path in folder.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        new = AT_ONCE.sub("<script defer ", OPTIONS.sub(lambda _: written, page))
+        if new != page:
+            path.write_text(new, encoding="utf-8")
 
 
 def join_styles(folder):

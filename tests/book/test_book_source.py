@@ -316,6 +316,23 @@ def test_the_first_style_sheet_asks_for_no_second_and_finds_its_pictures(tmp_pat
         assert theme.read_text() == "/* kept */\na { background-image: url(../file.png) }\n"
 
 
+def test_no_script_holds_up_a_page_and_the_options_stand_in_it(tmp_path):
+    styles, page = load("book/_ext/course_styles.py"), tmp_path / "a" / "b.html"
+    page.parent.mkdir()
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "documentation_options.js").write_text("const OPTIONS = {};\n")
+    page.write_text(
+        '<script src="../_static/documentation_options.js?v=1"></script><script src="../_static/doctools.js"></script>'
+        '<script>OPTIONS.a = 1;</script><script defer="defer" src="c.js"></script>'
+    )
+    for _ in range(2):
+        styles.let_scripts_wait(tmp_path)
+        assert page.read_text() == (
+            '<script>const OPTIONS = {};</script><script defer src="../_static/doctools.js"></script>'
+            '<script>OPTIONS.a = 1;</script><script defer="defer" src="c.js"></script>'
+        )
+
+
 def test_only_icons_that_a_page_uses_are_kept():
     css = '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-dog:before{content:"\\f6d3"}.x{--icon:"\uf058"}'
     rest, needed = load("book/_ext/course_icons.py").shrink(css, {"fa-bars"})
