@@ -80,7 +80,7 @@ def choice(count):
         f'<label><input type="radio" name="verdict" value="{verdict}"{" checked" * (verdict == "all")}> {text}</label>'
         for verdict, text in words.items()
     )
-    return f"```{{raw}} html\n<fieldset class=\"verdicts\"><legend>Show</legend>\n{buttons}\n</fieldset>\n```"
+    return f'```{{raw}} html\n<fieldset class="verdicts"><legend>Show</legend>\n{buttons}\n</fieldset>\n```'
 
 
 def page():
@@ -97,7 +97,8 @@ def page():
             title = f"{notebooks[chapter].stem[:2]} {first[2:]}"
         parts += [f"\n## {title}\n", "| no. | the claim | verdict | what decides | cell |", "|---|---|---|---|---|"]
         parts += [
-            f"| {number} | {formula(claim)} | [{WORDS[verdict]}]{{.verdict .{verdict}}} | {formula(why)} | {place(number, where)} |"
+            f"| {number} | {formula(claim)} | [{WORDS[verdict]}]{{.verdict .{verdict}}} | {formula(why)} | "
+            f"{place(number, where)} |"
             for number, _, verdict, claim, why in every
             if _ == chapter
         ]

@@ -30,6 +30,9 @@ RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
 
+# Sphinx's own search, which every page would load and none uses: see course_search.py.
+OTHER_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
+
 # The theme asks every box of code in one go whether it scrolls: hundreds of layouts while the page answers nobody.
 AT_ONCE = "e=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1}"
 ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1},i)"
@@ -38,12 +41,9 @@ ONE_BY_ONE = "(e,i)=>setTimeout(()=>{e.tabIndex=e.scrollWidth>e.clientWidth||e.s
 EAGER_IMAGES = re.compile(r"<img (?![^>]*\bloading=)(?=[^>]*_images/)")  # pictures of a chapter, not the logo
 REPEATED_IDS = re.compile(r' id="(?:exercise|solution)-content"')
 FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pattern, what to write)
-    # the theme's name for its button differs from the words on it
+    # the theme's name for its button differs from the words on it; the logo stands in no part of the page
     (re.compile(r'(<button class="btn search-button-field [^>]*?) title="Search" aria-label="Search"'), r"\1"),
-    (
-        re.compile(r'<div id="pst-primary-sidebar" '),
-        r'\g<0>role="region" aria-label="The book" ',
-    ),  # the logo stands in it
+    (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),
     (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]
@@ -100,6 +100,7 @@ def can_run_python(app):
 def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
+    page = OTHER_SEARCH.sub("", page)
     for pattern, better in FOR_ALL:
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')

@@ -1,8 +1,8 @@
-"""A search that shows the sentence: an index of all headings and sentences, made at build time, loaded by one page once.
+"""A search that shows the sentence: an index of all headings and sentences, made at build time and loaded once.
 
-Sphinx knows which page has a word and nothing else: its search fetches every page that it shows, whole. Here the text of
-each section is kept when its page is written, and all of it becomes one file, `sentences.js`, beside `search.html`. Each
-line of it is one page. As a script, and not as data, it can be read in a book that is opened from a folder, too.
+Sphinx knows which page has a word, and nothing else: its search fetches every page that it shows, whole. Here the text
+of each section is kept when its page is written, and all of it becomes one file, `sentences.js`, beside `search.html`.
+Each line of it is one page. As a script, and not as data, it can be read in a book that is opened from a folder, too.
 
 Who searches for a name is led to the page that explains it, before all pages that only use it. The names are those of
 two lists: the table "Names you may search for" of the page on notation, and `book/terms.yml`.
@@ -10,6 +10,7 @@ two lists: the table "Names you may search for" of the page on notation, and `bo
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -98,9 +99,8 @@ def explained(book):
     paths = book.parent.glob("notebooks/*.ipynb")
     notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in paths}
     terms = yaml.safe_load((book / "terms.yml").read_text(encoding="utf-8"))
-    names = [
-        (name, page) for listed, where in ROW.findall(table) for name in listed.split(", ") for page in PLACE.findall(where)
-    ]
+    rows = ((listed.split(", "), PLACE.findall(where)) for listed, where in ROW.findall(table))
+    names = [pair for both in rows for pair in product(*both)]
     return ASKED + names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]
 
 
@@ -110,12 +110,10 @@ def write_index(app, exception):
         return
     book = Path(app.srcdir) / "book"
     pages = sorted(name for name in app.env.found_docs if kept(app, name).is_file())
-    lines = [
-        json.dumps([name, app.env.titles[name].astext(), *json.loads(kept(app, name).read_text("utf-8"))], ensure_ascii=False)
-        for name in pages
-    ]
+    found = ([name, app.env.titles[name].astext(), *json.loads(kept(app, name).read_text("utf-8"))] for name in pages)
+    lines = [f"{json.dumps(page, ensure_ascii=False)}," for page in found]
     names = json.dumps(list(dict.fromkeys(explained(book))), ensure_ascii=False)
-    text = "\n".join([f"const NAMES = {names};", "const PAGES = [", *(f"{line}," for line in lines), "];", ""])
+    text = "\n".join([f"const NAMES = {names};", "const PAGES = [", *lines, "];", ""])
     (Path(app.outdir) / "sentences.js").write_text(text, encoding="utf-8")
 
 

@@ -42,12 +42,17 @@
       pages.get(s.page).places.push({...s, score});
     });
     const total = rare.reduce((a, b) => a + b, 0);
+    /* A page that explains a name stands first, even if it says it only in a formula. */
+    const named = new Map();
+    for (const name of names) {
+      const same = name.words.join("") === roots.join("");
+      if (!same && !roots.every((root) => name.words.includes(root))) continue;
+      named.set(name.page, Math.max(named.get(name.page) || 0, total * (same ? 10 : 3) / name.words.length));
+      if (!pages.has(name.page)) pages.set(name.page, {page: name.page, places: [{...sections.find((s) => s.page === name.page), score: 0}]});
+    }
     for (const one of pages.values()) {
       one.places.sort((a, b) => b.score - a.score);
-      one.score = one.places.slice(0, EACH).reduce((sum, place, n) => sum + place.score / 2 ** n, 0);
-      for (const name of names)
-        if (name.page === one.page && roots.every((root) => name.words.includes(root)))
-          one.score += total * (name.words.length === roots.length ? 10 : 3) / name.words.length;
+      one.score = one.places.slice(0, EACH).reduce((sum, place, n) => sum + place.score / 2 ** n, named.get(one.page) || 0);
     }
     return {tests: use.map((word) => matcher(word, "giu")), rare, found: [...pages.values()].sort((a, b) => b.score - a.score)};
   }
@@ -86,7 +91,7 @@
     const list = found.slice(0, MOST).map((one) => {
       const page = PAGES.find(([name]) => name === one.page), title = [number(one.page), page[1]].filter(Boolean).join(" ");
       const least = one.places[0].score / 3;
-      return make("li", {}, make("a", {href: `${one.page}.html`}, title), ...one.places.slice(0, EACH).filter((p) => p.score > least).map((place) =>
+      return make("li", {}, make("a", {href: `${one.page}.html`}, title), ...one.places.slice(0, EACH).filter((p) => p.score >= least).map((place) =>
         make("p", {className: "context"}, make("a", {href: `${one.page}.html#${place.anchor}`}, place.heading), " ", ...marked(best(place.text, tests, rare, flat(asked)), tests))));
     });
     const more = found.length > MOST ? `, the best ${MOST} of them here` : "";

@@ -40,7 +40,7 @@ def write(day: date, form: str, language: str = "en") -> str:
         from babel import Locale, UnknownLocaleError
         from babel.dates import format_date
     except ImportError as error:
-        raise ImportError("dates are written by the library babel, which the extra 'course' brings: pip install babel") from error
+        raise ImportError("dates are written by the library babel (extra course): pip install babel") from error
     if form not in (*FORMATS, "short"):
         raise ValueError(f"form = {form!r}: it is one of {[*FORMATS, 'short']}")
     try:

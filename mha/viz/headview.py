@@ -136,6 +136,7 @@ ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 def sharpest(weights: np.ndarray) -> int:
     """Give the row of weights (h, i, j) whose heads choose most: far above equal weights for what each may look at."""
+    weights = np.asarray(weights)
     equal = 1 / np.maximum((weights != 0).sum(-1), 1)
     return int((abs(weights).max(-1) - equal).sum(0).round(3).argmax())  # rounded: alike on every processor
 

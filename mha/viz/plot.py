@@ -254,6 +254,11 @@ def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> No
 def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
     axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="none")
     axis.grid(visible=False)
+    if max(matrix.shape) <= 16:  # thin lines: a panel of one color is many squares, too
+        for ticks, count in zip((axis.set_xticks, axis.set_yticks), matrix.shape[::-1], strict=True):
+            ticks(np.arange(count - 1) + 0.5, minor=True)
+        axis.grid(which="minor", color="white", lw=0.5)
+        axis.tick_params(which="minor", length=0)
     if digits is None:
         return
     for (i, j), value in np.ndenumerate(matrix):

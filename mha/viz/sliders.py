@@ -71,7 +71,8 @@ def roof(ridge, points: Mapping) -> str:
     body = f'<polyline points="{corners}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
     for n, (name, intensity) in enumerate(points.items()):
         (x, y), share = place(intensity), min(1.0, intensity / ridge)
-        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{ACCENTS[n]}"/>'
+        radius = 5 + 3 * (len(points) - 1 - n)  # of two in one place both are seen
+        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{ACCENTS[n]}"/>'
         body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{ACCENTS[n]}"/>'
         body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
     for power in range(-1, 5):

@@ -53,6 +53,13 @@ def test_a_grid_can_stand_in_several_lines(shown):
     assert [axis.get_subplotspec().rowspan.start for axis in shown[0].axes[:3]] == [0, 0, 1]
 
 
+def test_the_squares_of_a_small_matrix_can_be_counted_even_in_one_color(shown):
+    plot.grid({"one": np.ones((3, 4))})
+    plot.grid({"many": np.ones((20, 20))})
+    lines = [[list(side.get_minorticklocs()) for side in (f.axes[0].xaxis, f.axes[0].yaxis)] for f in shown]
+    assert lines == [[[0.5, 1.5, 2.5], [0.5, 1.5]], [[], []]]
+
+
 def test_links_are_as_wide_as_their_weights(shown):
     assert plot.links({"head": np.array([[0.25, 0.75], [1.0, 0.0]])}, ["a", "b"]) is None
     widths = [line.get_linewidth() for line in shown[0].axes[0].lines]

@@ -47,26 +47,30 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def open_page(browser, address):
-    """Open a page and write down what goes wrong: errors on the console, failed requests, requests to other hosts."""
+    """Open a page and write down what goes wrong: what the console warns of, failed requests, requests elsewhere."""
     contexts, server = [], address
 
-    def open_it(page, size="desktop", address=server):
+    def open_it(page, size="desktop", address=server, scripts=True):
         width, height = SIZES[size]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="light", java_script_enabled=scripts
+        )
         contexts.append(context)
         tab, problems = context.new_page(), []
-        tab.on("console", lambda said: problems.append(f"console: {said.text}") if said.type == "error" else None)
+        bad = ("error", "warning")
+        tab.on("console", lambda said: problems.append(f"console: {said.text}") if said.type in bad else None)
         tab.on("pageerror", lambda error: problems.append(f"script: {error}"))
         tab.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
         tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
         tab.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url))
         tab.goto(f"{address}/{page}", wait_until="load")
-        if tab.locator(".math").count():
+        if scripts and tab.locator(".math").count():
             tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
             tab.evaluate("() => MathJax.startup.promise")
             tab.evaluate(DRAW_ALL)
-        tab.add_style_tag(content=LAID_OUT)
-        tab.evaluate("() => document.fonts.ready.then(() => true)")
+        if scripts:
+            tab.add_style_tag(content=LAID_OUT)
+            tab.evaluate("() => document.fonts.ready.then(() => true)")
         return tab, problems
 
     yield open_it
@@ -280,7 +284,7 @@ def test_the_ledger_can_show_one_verdict_alone(open_page):
     every = verdicts.count()
     for label in tab.locator(".verdicts label").all():
         label.click()
-        count, word = label.inner_text().split(" ", 1)
+        count, word = label.inner_text().split(None, 1)
         shown = [one.inner_text() for one in verdicts.all() if one.is_visible()]
         if word == str(every):  # all
             assert len(shown) == every
@@ -302,19 +306,20 @@ def test_the_contents_mark_the_section_that_is_read_after_a_jump(open_page):
     assert active.all_inner_texts() == ["Exercises"]
 
 
-def test_the_way_back_to_the_top_covers_nothing(open_page):
-    for size in SIZES:
-        tab, _ = open_page(CHAPTERS[3], size)
-        tab.mouse.wheel(0, 3000)
-        tab.wait_for_timeout(300)
-        tab.mouse.wheel(0, -400)
-        button = tab.locator("#pst-back-to-top")
-        button.wait_for(state="visible", timeout=5_000)
-        bar, box = tab.locator(".bd-header-article").bounding_box(), button.bounding_box()
-        assert bar["y"] <= box["y"] < box["y"] + box["height"] <= bar["y"] + bar["height"], size
-        for other in tab.locator(".bd-header-article button:visible, .bd-header-article a:visible").all():
-            place = other.bounding_box()
-            assert place["x"] + place["width"] <= box["x"] or box["x"] + box["width"] <= place["x"], size
+OVERLAPS = """() => {
+  const button = document.getElementById('pst-back-to-top'), bar = document.querySelector('.bd-header-article');
+  button.style.display = 'block';  // as the theme does when the reader scrolls up
+  const box = button.getBoundingClientRect(), around = bar.getBoundingClientRect();
+  const covered = [...bar.querySelectorAll('button, a')].map(e => e.getBoundingClientRect()).filter(
+    other => other.width && other.left < box.right && box.left < other.right);
+  return [box.height > 0 && around.top <= box.top && box.bottom <= around.bottom, covered.length];
+}"""
+
+
+def test_the_way_back_to_the_top_stands_in_the_bar_and_covers_nothing(open_page):
+    """On a phone; where there is room for side columns the theme shows no such button."""
+    tab, _ = open_page(CHAPTERS[3], "phone")
+    assert tab.evaluate(OVERLAPS) == [True, 0]
 
 
 RUNNABLE = [page for page in NOTEBOOKS if 'src="../_static/tryit.js"' in (SITE / page).read_text(encoding="utf-8")]
@@ -350,10 +355,94 @@ def test_what_goes_wrong_in_the_page_is_said_there(open_page, page):
     flood = run_in_page(tab, "for i in range(100000):\n    print('hello', i)")
     assert flood.endswith("(more is printed than can be shown)\n")
     assert len(flood) < 25_000
+    assert "The page has plain Python only" in run_in_page(tab, "import numpy as np")
+    assert "write the answer into the code" in run_in_page(tab, "print(input('who? '))")
     assert "stopped after 10 seconds" in run_in_page(tab, "while True:\n    pass")
     tab.get_by_role("button", name="Reset").click()
     assert "bank reads" in run_in_page(tab)
     assert problems == []
+
+
+@pytest.mark.parametrize("page", RUNNABLE[:1])
+def test_where_python_cannot_start_the_page_says_what_is_missing(open_page, page):
+    tab, _ = open_page(page)
+    tab.route("**/tryit-worker.mjs", lambda route: route.fulfill(
+        response=(answer := route.fetch()), body="delete self.WebAssembly;" + answer.text()))  # fmt: skip
+    assert "needs WebAssembly" in run_in_page(tab)
+    tab.unroute("**/tryit-worker.mjs")
+    tab.route("**/micropython.wasm", lambda route: route.abort())
+    said = run_in_page(tab)
+    assert "could not be loaded" in said
+    assert "Aborted" not in said
+
+
+LETTERS = """() => [...document.querySelectorAll('figure svg text')].filter(e => e.checkVisibility()).map(e =>
+  [e.textContent, parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a]).filter(([, size]) => size < 10.9)"""
+WITH_DRAWINGS = [
+    page for page in NOTEBOOKS if re.search(r"mha-(drawing|frames)", (SITE / page).read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("page", WITH_DRAWINGS)
+def test_letters_of_drawings_are_large_enough_on_a_phone(open_page, page):
+    tab, _ = open_page(page, "phone")
+    assert tab.evaluate(LETTERS) == []
+
+
+WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large"' in (SITE / page).read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", WITH_FIGURES)
+def test_figures_are_drawings_and_those_of_a_phone_are_other_ones(open_page, page):
+    """Their letters are measured in tests/book/test_figures.py: here, that the page gives them the room."""
+    tab, problems = open_page(page, "phone")
+    for figure in tab.locator("a.large img").all():
+        figure.scroll_into_view_if_needed()
+        assert figure.evaluate("e => e.decode().then(() => e.currentSrc)").endswith("-phone.svg")
+        shown, natural = figure.evaluate("e => [e.getBoundingClientRect().width, e.naturalWidth]")
+        assert shown >= min(natural, 336) - 1
+    assert problems == []
+
+
+def test_a_figure_opens_large_by_the_keyboard_and_closes_again(open_page):
+    tab, problems = open_page("notebooks/12_counting_cost.html")
+    dialog = tab.locator("dialog.large")
+    for opener, picture in (("a.large", "img"), ("button.large:visible", "svg")):
+        small = tab.locator(opener).first
+        before = small.locator("img, svg").bounding_box()["height"]
+        small.press("Enter")
+        assert dialog.locator(picture).bounding_box()["height"] > 1.5 * before
+        tab.keyboard.press("Escape")
+        assert not dialog.is_visible()
+        assert small.evaluate("e => e === document.activeElement")
+    assert problems == []
+
+
+PLAIN = "e => getComputedStyle(e).color"
+
+
+def test_without_javascript_code_has_colors_figures_are_links_and_the_page_says_what_is_missing(open_page):
+    tab, _ = open_page("notebooks/02_why_scale.html", scripts=False)
+    assert "formulas stay TeX" in tab.locator("article").inner_text()
+    assert len({word.evaluate(PLAIN) for word in tab.locator("div.highlight pre span").all()[:40]}) > 2
+    address = tab.locator("a.large").first.get_attribute("href")
+    assert address.endswith(".svg")
+    assert tab.request.get(f"{tab.url.rpartition('/')[0]}/{address}").ok
+
+
+PRINTED = """() => [...document.querySelectorAll(
+    'details.sd-dropdown .sd-summary-content, div.solution.dropdown > :not(.admonition-title)')].map(e =>
+  e.getBoundingClientRect().height > 5 && e.checkVisibility({contentVisibilityAuto: false, visibilityProperty: true})
+)"""
+
+
+@pytest.mark.parametrize("page", CHAPTERS[:2])
+def test_on_paper_hints_and_solutions_are_open(open_page, page):
+    tab, _ = open_page(page)
+    assert not any(tab.evaluate(PRINTED))
+    tab.emulate_media(media="print")
+    assert len(tab.evaluate(PRINTED)) >= 9
+    assert all(tab.evaluate(PRINTED))
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
@@ -412,8 +501,8 @@ def test_the_search_answers_what_readers_ask(ask, words, page):
     assert any(path.endswith(f"notebooks/{page}.html") for path in found[:3]), found
 
 
-def test_a_result_is_the_sentence_itself_with_a_link_to_its_place(ask, address):
-    _, tab = ask("nan in softmax")
+def test_a_result_is_the_sentence_itself_with_a_link_to_its_place(open_page, address):
+    tab, _ = open_page("search.html?q=nan+in+softmax")
     first = tab.locator("#search-results p.context").first
     assert "NaN" in first.locator("mark").all_inner_texts()
     page, _, place = first.locator("a").get_attribute("href").partition("#")

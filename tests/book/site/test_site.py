@@ -72,19 +72,39 @@ def test_every_page_of_the_book_is_built():
     assert len(built) == len(list((ROOT / "notebooks").glob("*.ipynb")))
 
 
-def test_the_search_index_knows_the_chapters():
-    index = (SITE / "searchindex.js").read_text(encoding="utf-8")
-    assert "softmax" in index
-    assert all(page.removesuffix(".html") in index for page in PAGES if page.startswith(("book/", "notebooks/")))
+def test_the_search_knows_every_page_and_every_place_in_it():
+    lines = (SITE / "sentences.js").read_text(encoding="utf-8").partition("const PAGES = [")[2].splitlines()
+    index = {name: places for name, _, *places in (json.loads(line[:-1]) for line in lines if line.startswith("["))}
+    assert set(index) == {page.removesuffix(".html") for page in PAGES if page.startswith(("book/", "notebooks/"))}
+    for name, places in index.items():
+        assert places, name
+        assert {anchor for anchor, _, _ in places} <= anchors(f"{name}.html")
+        assert all(heading for _, heading, _ in places), name
+        told = " ".join(text for _, _, text in places)
+        assert not re.search(r"\\[a-z]+|<br", told), "a formula or a tag is no sentence"
+
+
+@every_page
+def test_no_page_loads_the_index_of_sphinx(page):
+    assert not [address for address in loads(page) if "searchindex" in address or "searchtools" in address]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if re.match(r"notebooks/\d\d_", page)])
 def test_a_chapter_has_the_number_of_its_file_everywhere(page):
-    number = str(int(page.removeprefix("notebooks/")[:2]))
+    number = page.removeprefix("notebooks/")[:2]
     numbers = [tag.text.strip() for tag in soup(page).find("main").select(":is(h1, h2, h3) .section-number")]
     assert numbers == [f"{number}."], "only the title has a number"
     shown = " ".join(tag.text for tag in soup(page).find("main").select(".caption-number, .exercise .admonition-title"))
     assert set(re.findall(r"(?:Fig\.|Exercise) (\d+)\.", shown)) == {number}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("notebooks/")])
+def test_the_links_to_the_pages_before_and_after_name_their_questions(page):
+    links = soup(page).select(".prev-next-area a")
+    assert links
+    for link in links:
+        title = soup(urljoin(page, link["href"])).select_one("article h1").text.removesuffix("#").split()
+        assert link.select_one(".prev-next-title").text.split() == title
 
 
 def asserted(node):
@@ -171,10 +191,10 @@ def test_every_id_is_there_once(page):
 
 @every_page
 def test_the_page_is_light(page):
-    """Scripts and style sheets of at most 1 MB; MathJax, which only pages with formulas load, comes on top."""
+    """Scripts and style sheets of at most 1 MB; MathJax and the sentences of the search come on top."""
     local = {unquote(urlsplit(urljoin(f"/{page}", a)).path).lstrip("/") for a in loads(page) if not outside(a)}
     sizes = {name: (SITE / name).stat().st_size for name in local if name.endswith((".js", ".css"))}
-    heavy = {name: size for name, size in sizes.items() if "mathjax" not in name}
+    heavy = {name: size for name, size in sizes.items() if "mathjax" not in name and name != "sentences.js"}
     assert sum(heavy.values()) <= 1_000_000, heavy
     assert not [name for name in sizes if "fontawesome.js" in name]
 
