@@ -83,17 +83,17 @@ def main():
     if not version or present() == version:
         return 0
     if sys.platform != "linux":
-        print(f"torch {version}: pip's, which is the right one here, {SMALL}.", flush=True)
+        print(f"torch {version}: pip's own, which is the right one here, {SMALL}.", flush=True)
     elif has_card():
-        print(f"torch {version}: pip's, because an NVIDIA card works here, {LARGE}. {CHOOSE}", flush=True)
+        print(f"torch {version}: pip's own, because an NVIDIA card works here, {LARGE}. {CHOOSE}", flush=True)
     elif not offers(INDEX, version):
-        why = "no NVIDIA card works here, but PyTorch's own index with the CPU build did not answer"
-        print(f"torch {version}: pip's, which can be {LARGE}; {why}. {CHOOSE}", flush=True)
+        why = "because PyTorch's own index did not answer with a CPU build"
+        print(f"torch {version}: what pip finds, {why}; it may be {LARGE}. {CHOOSE}", flush=True)
     else:
         why = "because no NVIDIA card works here"
         print(f"torch {version}: the CPU build from PyTorch's own index, {why}, {SMALL}. {CHOOSE}", flush=True)
         if not fetch(version):
-            print(f"That did not work. torch {version}: pip's, which can be {LARGE}.", flush=True)
+            print(f"That did not work. torch {version}: what pip finds; it may be {LARGE}.", flush=True)
     return 0
 
 
