@@ -17,12 +17,8 @@ from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
-<<<<<<< HEAD
 from course_plan import plan
-from course_styles import join_styles, put_in_what_is_imported
-=======
 from course_styles import join_styles, let_scripts_wait, put_in_what_is_imported
->>>>>>> 1542104704d6d81a66658b07afa705b91d2a6a58
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
