@@ -18,7 +18,7 @@ from course_figures import draw_figures
 from course_icons import shrink_icons
 from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_plan import plan
-from course_styles import join_styles, let_scripts_wait, put_in_what_is_imported
+from course_styles import drop_unused, join_styles, let_scripts_wait, put_in_what_is_imported
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -245,6 +245,7 @@ def finish(app, exception):
         join_styles(Path(app.outdir))
         let_scripts_wait(Path(app.outdir))
         put_in_what_is_imported(Path(app.outdir))
+        drop_unused(Path(app.outdir))
         shrink_icons(Path(app.outdir))
         draw_card(Path(app.outdir))
 

@@ -333,6 +333,17 @@ def test_no_script_holds_up_a_page_and_the_options_stand_in_it(tmp_path):
         )
 
 
+def test_rules_for_classes_that_nothing_names_are_left_out():
+    css = (
+        "/*! license */.no{a:b}@media print{.no{a:b}}@media (x:y){.no .yes{a:b}p,.no{c:d}}.yes:not(.no) a{a:b}"
+        ".yes:is(.no,p){a:b}.bs-top .yes{a:b}@font-face{a:b}@keyframes k{from{a:b}to{c:d}}"
+    )
+    assert load("book/_ext/course_styles.py").without_unused(css, {"yes"}) == (
+        "/*! license */@media (x:y){p,.no{c:d}}.yes:not(.no) a{a:b}"
+        ".yes:is(.no,p){a:b}.bs-top .yes{a:b}@font-face{a:b}@keyframes k{from{a:b}to{c:d}}"
+    )
+
+
 def test_only_icons_that_a_page_uses_are_kept():
     css = '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-dog:before{content:"\\f6d3"}.x{--icon:"\uf058"}'
     rest, needed = load("book/_ext/course_icons.py").shrink(css, {"fa-bars"})
