@@ -219,7 +219,7 @@ def with_drawings(page, numbers, folder):
         for ending, drawing in zip(("", "-phone"), both, strict=True):
             (folder / f"{name}{ending}.svg").write_text(drawing, encoding="utf-8")
         image = image.replace(f"{name}.png", f"{name}.svg").replace("<img ", f'<img width="{wide}" height="{high}" ', 1)
-        phone = f'media="(max-width: {PHONE if wide <= PHONE else TABLET}px)" width="{narrow}" height="{low}"'
+        phone = f'media="screen and (max-width: {PHONE if wide <= PHONE else TABLET}px)" width="{narrow}" height="{low}"'
         source = f'<source {phone} srcset="{up}{name}-phone.svg">'
         return LINK.format(address=f"{up}{name}.svg", picture=f"<picture>{source}{image}</picture>")
 
