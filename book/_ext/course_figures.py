@@ -219,8 +219,8 @@ def with_drawings(page, numbers, folder):
         for ending, drawing in zip(("", "-phone"), both, strict=True):
             (folder / f"{name}{ending}.svg").write_text(drawing, encoding="utf-8")
         image = image.replace(f"{name}.png", f"{name}.svg").replace("<img ", f'<img width="{wide}" height="{high}" ', 1)
-        phone = f'media="screen and (max-width: {PHONE if wide <= PHONE else TABLET}px)" width="{narrow}" height="{low}"'
-        source = f'<source {phone} srcset="{up}{name}-phone.svg">'
+        screen = f"screen and (max-width: {PHONE if wide <= PHONE else TABLET}px)"
+        source = f'<source media="{screen}" width="{narrow}" height="{low}" srcset="{up}{name}-phone.svg">'
         return LINK.format(address=f"{up}{name}.svg", picture=f"<picture>{source}{image}</picture>")
 
     return PICTURE.sub(drawn, page)
