@@ -33,7 +33,7 @@ body { counter-reset: slide; overflow: visible; padding: 0; }
 .slide img, .slide figure svg { max-height: 60vh; }
 @media (min-width: 900px) {
   .slide.both { grid-template-columns: 2fr 3fr; }
-  .slide.both > .told, .slide.both > .shown { align-self: center; }
+  .slide.both > .told { align-self: start; position: sticky; top: 4vh; } /* in sight beside a long cell */
 }
 @media print { @page { size: A4 landscape; margin: 8mm; } .slide { break-after: page; min-height: 0; } }
 </style>"""
