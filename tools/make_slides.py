@@ -97,6 +97,8 @@ def deck(page):
     chapter = soup.select_one("article > section")
     for cell in chapter.find_all("div", class_="cell", recursive=False):
         cell.decompose()  # what is imported
+    for code in chapter.select("pre"):
+        code["tabindex"] = "0"  # on a phone it scrolls, with keys too
     out = [slide(group) for group in slides(chapter)]
     soup.head.append(BeautifulSoup(STYLE + TURN, "html.parser"))
     soup.html["data-theme"] = soup.html["data-mode"] = "light"  # a beamer loves paper
