@@ -23,7 +23,7 @@ from urllib.request import urlopen
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = 5  # seconds, for a name, a connection and the list of files together
-SMALL, LARGE = "0.2 GB to fetch", "some 3 GB to fetch and 6 GB on the disk"
+SMALL, LARGE = "0.2 GB to fetch", "5 GB on the disk, most of it for NVIDIA cards"
 CHOOSE = "To choose yourself: make book TORCH=cpu (or auto, or cu126)."
 
 

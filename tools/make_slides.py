@@ -33,7 +33,7 @@ body { counter-reset: slide; overflow: visible; padding: 0; }
 .slide img, .slide figure svg { max-height: 60vh; }
 @media (min-width: 900px) {
   .slide.both { grid-template-columns: 2fr 3fr; }
-  .slide.both > .told, .slide.both > .shown { align-self: center; }
+  .slide.both > .told { align-self: start; position: sticky; top: 4vh; } /* in sight beside a long cell */
 }
 @media print { @page { size: A4 landscape; margin: 8mm; } .slide { break-after: page; min-height: 0; } }
 </style>"""
@@ -97,6 +97,8 @@ def deck(page):
     chapter = soup.select_one("article > section")
     for cell in chapter.find_all("div", class_="cell", recursive=False):
         cell.decompose()  # what is imported
+    for code in chapter.select("pre"):
+        code["tabindex"] = "0"  # on a phone it scrolls, with keys too
     out = [slide(group) for group in slides(chapter)]
     soup.head.append(BeautifulSoup(STYLE + TURN, "html.parser"))
     soup.html["data-theme"] = soup.html["data-mode"] = "light"  # a beamer loves paper

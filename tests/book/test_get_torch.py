@@ -72,7 +72,7 @@ def test_without_a_card_the_small_torch_comes_from_pytorch_itself(tool, monkeypa
 def test_with_a_card_or_without_an_answer_pip_chooses(tool, monkeypatch, capsys, card, why):
     (line,), fetched = said(tool, monkeypatch, capsys, card=card, offered=False)
     assert fetched == []
-    for told in ("pip", why, "3 GB", "TORCH=cpu"):
+    for told in ("pip", why, "5 GB", "TORCH=cpu"):
         assert told in line
 
 
