@@ -134,7 +134,7 @@ def _pick(x: np.ndarray, item: int | None, name: str, what: str) -> np.ndarray:
 ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype="S1")
 
 
-def sharpest(weights: np.ndarray) -> int:
+def _sharpest(weights: np.ndarray) -> int:
     """Give the row of weights (h, i, j) whose heads choose most: far above equal weights for what each may look at."""
     weights = np.asarray(weights)
     equal = 1 / np.maximum((weights != 0).sum(-1), 1)
@@ -145,7 +145,7 @@ def write_page(layers: list[Layer], together: bool = False) -> str:
     """Put style, notes, table, data and script together."""
     tokens = list(dict.fromkeys(chain.from_iterable((layer.rows, layer.columns) for layer in layers)))
     found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers]}
-    found |= {"start": sharpest(layers[0].weights), "together": together}
+    found |= {"start": _sharpest(layers[0].weights), "together": together}
     data = json.dumps(found, separators=(",", ":"))
     for sign in "<>&":  # nothing in a word can end the script
         data = data.replace(sign, f"\\u{ord(sign):04x}")

@@ -81,7 +81,7 @@ def test_the_search_knows_every_page_and_every_place_in_it():
         assert {anchor for anchor, _, _ in places} <= anchors(f"{name}.html")
         assert all(heading for _, heading, _ in places), name
         told = " ".join(text for _, _, text in places)
-        assert not re.search(r"\\[a-z]+|<br", told), "a formula or a tag is no sentence"
+        assert not re.search(r"(?<!C:)\\[a-z]+|<br", told), "a formula or a tag is no sentence"
 
 
 @every_page
