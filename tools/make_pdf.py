@@ -95,10 +95,6 @@ def order():
 def print_page(tab, address, start, change):
     """Print one built page with its numbers from `start` on; `change` is a script that runs before."""
     tab.goto(address, wait_until="load")
-    if tab.locator(".math").count():
-        tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
-        tab.evaluate("() => MathJax.startup.promise")
-        tab.evaluate("() => MathJax.startup.document.lazyTypesetAll()")  # pages draw a formula when it comes into view
     kept = tab.evaluate(change)
     tab.evaluate(OPEN)
     tab.add_style_tag(content=STYLE % (start - 1))

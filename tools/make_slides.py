@@ -19,7 +19,6 @@ DROPPED = (
     "div.solution, details.sd-dropdown, section#quiz, section#sources, .headerlink, details.tryit, aside.margin, "
     "button.copybtn"
 )
-SCRIPTS = ("MathJax", "vendor/mathjax")  # of the page's own scripts, those that draw formulas
 STYLE = """<style>
 html { font-size: clamp(14px, 1.25vw, 26px); scroll-padding: 0 !important; scroll-snap-type: y proximity; }
 body { counter-reset: slide; overflow: visible; padding: 0; }
@@ -92,7 +91,7 @@ def deck(page):
     for part in [*soup.select(DROPPED), *soup.select("link[rel=preload]")]:
         part.decompose()
     for script in soup.select("script"):
-        if not script.find_parent("article") and not any(name in str(script) for name in SCRIPTS):
+        if not script.find_parent("article"):
             script.decompose()
     chapter = soup.select_one("article > section")
     for cell in chapter.find_all("div", class_="cell", recursive=False):

@@ -86,10 +86,6 @@ def weigh(browser, address, page):
     tab.on("response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0))))
     tab.goto(f"{address}/{page}", wait_until="networkidle")
     formulas = tab.locator(".math").count() > 0
-    if formulas:
-        tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
-        tab.evaluate("() => MathJax.startup.promise.then(() => true)")
-        tab.wait_for_timeout(1000)  # the formulas in view are drawn, and their fonts come
     context.close()
     return sum(sizes) / 1000, len(sizes), formulas
 

@@ -1,8 +1,8 @@
 """Small repairs of the built pages: formulas without another host, Python in the page, lighter pages, a first page.
 
-Formulas are drawn by MathJax. Where npm has installed it (package.json), it is copied into the book, and no page asks
-another host for anything. Without it the pages load it from Sphinx's usual address. Cells tagged `try-it` run in the
-page by MicroPython, which npm installs too.
+Where npm has installed MathJax (package.json), formulas are drawn here, and no page asks another host for anything.
+Without it the pages load it from Sphinx's usual address. Cells tagged `try-it` run in the page by MicroPython, which
+npm installs too.
 """
 
 import html
@@ -15,8 +15,8 @@ from pathlib import Path
 import yaml
 from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
+from course_formulas import draw_formulas
 from course_icons import shrink_icons
-from course_mathjax import IN_THE_BOOK, choose_mathjax, copy_mathjax
 from course_plan import plan
 from course_styles import drop_unused, join_styles, let_scripts_wait, put_in_what_is_imported
 from sphinx.util import logging
@@ -48,8 +48,6 @@ FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pa
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]
 AUTO = re.compile(r'(<html\b[^>]*\bdata-theme=)"auto"')  # a script chooses; without one, no color is set
-ARTICLE = re.compile(r'<article class="bd-article"[^>]*>')
-TEX = "<noscript><p><em>Without JavaScript the formulas stay TeX, as they were written.</em></p></noscript>"
 OLD_ROLE = 'role="doc-biblioentry"'  # deprecated in Digital Publishing WAI-ARIA 1.1: an entry of a list is a list item
 
 FIRST_PAGE = """<!DOCTYPE html>
@@ -105,8 +103,6 @@ def tidy(page):
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
     page = AUTO.sub(r'\1"light"', page)
-    if 'class="math' in page and TEX not in page:
-        page = ARTICLE.sub(rf"\g<0>{TEX}", page, count=1)
     return EAGER_IMAGES.sub('<img loading="lazy" ', page)
 
 
@@ -232,8 +228,7 @@ def keep_numbers(app, env):
 def finish(app, exception):
     """Repair what was written, unless the build failed."""
     if exception is None and app.builder.format == "html":
-        if app.config.mathjax_path.startswith(IN_THE_BOOK):
-            copy_mathjax(app)
+        draw_formulas(Path(app.srcdir), Path(app.outdir))
         if can_run_python(app):
             copy_micropython(app)
         else:
@@ -253,7 +248,6 @@ def finish(app, exception):
 def setup(app):
     app.connect("config-inited", offer_to_run)
     app.connect("config-inited", offer_card)
-    app.connect("builder-inited", choose_mathjax)
     app.connect("source-read", fill_in)
     app.connect("env-before-read-docs", count_again)
     app.connect("env-get-updated", keep_numbers, priority=900)

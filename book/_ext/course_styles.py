@@ -7,7 +7,10 @@ import hashlib
 import re
 
 # In this order.
-JOINED = ("togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "book.css", "reading.css")
+JOINED = (
+    "togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "formulas.css", "book.css",
+    "reading.css",
+)  # fmt: skip
 SMALL = "|".join(map(re.escape, JOINED))
 LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')
 IMPORT = '@import "../basic.css";'  # all that the theme's first sheet holds: the browser would ask twice, in turn

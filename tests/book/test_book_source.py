@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
+from bs4 import BeautifulSoup
 from chapters import CHAPTERS, ROOMS
 from programs import load
 from torch import nn
@@ -468,22 +469,69 @@ def app(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     builder = SimpleNamespace(format="html", get_target_uri=lambda name: f"{name}.html")
-    config = SimpleNamespace(mathjax_path="elsewhere.js", root_doc="book/intro", project="A & B", language="en")
-    config.mathjax3_config = {"tex": {}, "loader": {"load": ["ui/lazy"]}}
+    config = SimpleNamespace(root_doc="book/intro", project="A & B", language="en")
     return SimpleNamespace(srcdir=tmp_path, outdir=out, builder=builder, config=config)
 
 
-def test_without_npm_the_address_of_mathjax_stays_and_one_line_says_so(app, monkeypatch):
+FORMULAS = r"""<head><script>window.MathJax = {"tex": {}}</script>
+<script defer="defer" src="../_static/vendor/mathjax/startup.js"></script><script src="own.js"></script></head>
+<span class="math notranslate nohighlight">\(a &lt; "b"\)</span>
+<div class="math notranslate nohighlight" id="e">
+<span class="eqno">(1)<a>#</a></span>\[\begin{aligned}
+x \\[1ex] y\end{aligned}\]</div> <span class="math notranslate nohighlight">\(a &lt; "b"\)</span>"""
+
+
+def test_without_npm_the_pages_draw_their_formulas_themselves_and_one_line_says_so(app, monkeypatch):
     course_book, said = extension(), []
-    for module in (course_book, sys.modules[course_book.choose_mathjax.__module__]):
+    for module in (course_book, sys.modules[course_book.draw_formulas.__module__]):
         monkeypatch.setattr(module, "logger", SimpleNamespace(info=said.append))
-    course_book.choose_mathjax(app)
-    assert app.config.mathjax_path == "elsewhere.js"
-    assert app.config.mathjax3_config["loader"] == {"load": ["ui/lazy"]}
-    assert len(said) == 1
-    assert "npm install" in said[0]
+    (app.outdir / "page.html").write_text(FORMULAS)
     course_book.finish(app, None)
+    assert len(said) == 2
+    assert "npm install" in said[0]
     assert "pages show Python and do not run it" in said[1]
+    page = (app.outdir / "page.html").read_text()
+    assert "mathjax/startup.js" in page
+    assert r"\(a &lt;" in page
+
+
+def test_each_formula_is_drawn_once_and_the_pages_need_no_script_for_it(app, monkeypatch):
+    """The program that draws is another's; what it is asked, and where its answers go, is ours."""
+    course_book, asked = extension(), []
+    formulas = sys.modules[course_book.draw_formulas.__module__]
+
+    def draw(command, *, input, **_):
+        asked[:] = map(tuple, json.loads(input))
+        styles = 'mjx-c::before { content: "{"; } .unused { color: red; }'
+        return SimpleNamespace(stdout=json.dumps({"html": [f"<mjx-c>{n}</mjx-c>" for n in range(2)], "styles": styles}))
+
+    monkeypatch.setattr(formulas.subprocess, "run", draw)
+    monkeypatch.setattr(formulas.shutil, "which", lambda _: "node")
+    package = app.srcdir / "node_modules" / "mathjax"
+    for name in ("LICENSE", "es5/node-main.js", f"es5/{formulas.FONTS}/b.woff"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(name)
+    (app.outdir / "_static").mkdir()
+    for name in ("one.html", "two.html"):
+        (app.outdir / name).write_text(FORMULAS)
+    for _ in range(2):  # a second build writes over the first
+        course_book.finish(app, None)
+    assert asked == [("\\begin{aligned}\nx \\\\[1ex] y\\end{aligned}", True), ('a < "b"', False)]
+    page = (app.outdir / "one.html").read_text()
+    assert page == (app.outdir / "two.html").read_text()
+    assert re.findall(r"<script[^>]*>", page) == ['<script src="own.js">']
+    shown = BeautifulSoup(page, "html.parser").select(".math")
+    assert [(place["data-tex"], place.select_one("mjx-c").text) for place in shown] == [
+        (tex, str(asked.index((tex, place.name == "div")))) for tex, place in zip(
+            ['a < "b"', asked[0][0], 'a < "b"'], shown, strict=True
+        )
+    ]  # fmt: skip
+    assert shown[1].select_one(".eqno").text == "(1)#"
+    copied = app.outdir / "_static" / "vendor" / "mathjax"
+    assert {path.name for path in copied.iterdir()} == {"b.woff", "LICENSE"}
+    sheet = (app.outdir / "_static" / "course.css").read_text()
+    assert r'content: "\7B"' in sheet  # a brace that is no rule's would end the sheet
+    assert "unused" not in sheet
 
 
 def test_installed_micropython_is_copied_into_the_book(app):
@@ -498,33 +546,6 @@ def test_installed_micropython_is_copied_into_the_book(app):
     copied = app.outdir / "_static" / "vendor" / "micropython"
     assert (copied / "reference.py").read_text() == "import math"
     assert "MIT" in (copied / "LICENSE").read_text()
-
-
-def test_an_installed_mathjax_is_copied_into_the_book_with_its_license(app):
-    course_book = extension()
-    package = app.srcdir / "node_modules" / "mathjax"
-    drawing = ("startup", "core", "input/tex", "output/chtml", "output/chtml/fonts/tex")
-    for name in (
-        "LICENSE",
-        "es5/tex-chtml.js",
-        *(f"es5/{part}.js" for part in drawing),
-        "es5/a11y/assistive-mml.js",
-        "es5/ui/lazy.js",
-        "es5/input/tex/extensions/a.js",
-        "es5/output/chtml/fonts/woff-v2/b.woff",
-    ):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(name)
-    course_book.choose_mathjax(app)
-    assert app.config.mathjax_path == "vendor/mathjax/startup.js"
-    assert app.config.mathjax3_config == {"tex": {}, "loader": {"load": ["core", "input/tex", "output/chtml"]}}
-    for _ in range(2):  # a second build writes over the first
-        course_book.finish(app, None)
-    copied = app.outdir / "_static" / "vendor" / "mathjax"
-    found = {path.relative_to(copied).as_posix() for path in copied.rglob("*") if path.is_file()}
-    on_demand = {"input/tex/extensions/a.js", "output/chtml/fonts/woff-v2/b.woff"}
-    assert found == {f"{part}.js" for part in drawing} | on_demand | {"LICENSE"}
-    assert (copied / "core.js").read_text().split() == ["es5/core.js", "es5/a11y/assistive-mml.js", "es5/ui/lazy.js"]
 
 
 def test_the_script_of_the_theme_lets_the_reader_in_between(app):

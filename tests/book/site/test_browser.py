@@ -33,10 +33,9 @@ BROKEN = """() => {
   const marked = 'mjx-merror, [data-mjx-error], mjx-mtext[style*="red"]';  // the last: a command that does not exist
   return [...document.querySelectorAll(marked)].map(e => e.textContent.slice(0, 80));
 }"""
-DRAWN = "() => [...MathJax.startup.document.math].map(item => [item.math, item.typesetRoot.textContent])"
+DRAWN = "places => places.map(one => [one.dataset.tex, one.querySelector('mjx-container').textContent])"
 
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
-DRAW_ALL = "() => MathJax.startup.document.lazyTypesetAll()"  # without scrolling through the page
 BOXES = "main :is(pre, .cell_output > .output, .pst-scrollable-table-container)"  # the theme asks each: do you scroll?
 REACHED = f"""() => [...document.querySelectorAll('{BOXES}')].filter(e => e.offsetParent).every(e =>
   (e.tabIndex === 0) === (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight))"""
@@ -64,10 +63,6 @@ def open_page(browser, address):
         tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
         tab.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url))
         tab.goto(f"{address}/{page}", wait_until="load")
-        if scripts and tab.locator(".math").count():
-            tab.wait_for_function("() => window.MathJax?.startup?.promise", timeout=20_000)
-            tab.evaluate("() => MathJax.startup.promise")
-            tab.evaluate(DRAW_ALL)
         if scripts:
             tab.add_style_tag(content=LAID_OUT)
             tab.evaluate("() => document.fonts.ready.then(() => true)")
@@ -182,7 +177,7 @@ def test_the_page_works_on_a_desk_and_axe_finds_nothing(open_page, violations, p
     tab, problems = open_page(page)
     assert weight(tab) <= HEAVIEST
     check_page(tab, problems, page, "desktop")
-    formulas = tab.evaluate(DRAWN) if tab.locator(".math").count() else []
+    formulas = tab.locator(".math").evaluate_all(DRAWN)
     assert [(source, lost) for source, drawn in formulas if (lost := lost_letters(source, drawn))] == []
     if page in CHAPTERS:
         check_folds(tab)
