@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import yaml
@@ -199,17 +200,14 @@ def fill_in(app, name, source):
 
 def count_again(app, env, names):
     """Give Sphinx its own numbers back: it writes every page anew whose number differs from the last time."""
-    for name, sections in env.toc_secnumbers.items():
-        env.toc_secnumbers[name] = {anchor: rest and tuple(map(int, rest)) for anchor, rest in sections.items()}
-    for kinds in env.toc_fignumbers.values():
-        for figures in kinds.values():
-            figures |= {label: tuple(map(int, rest)) for label, rest in figures.items()}
+    env.toc_secnumbers, env.toc_fignumbers = getattr(env, "counted", (env.toc_secnumbers, env.toc_fignumbers))
 
 
 def keep_numbers(app, env):
-    """Give each chapter the number of its file, such as 04, in headings, figures and exercises."""
+    """Give chapters and side rooms the number of their file, such as 04 or 04b, in headings, figures and exercises."""
+    env.counted = deepcopy((env.toc_secnumbers, env.toc_fignumbers))
     for name in env.toc_secnumbers:
-        found = re.match(r"notebooks/(\d\d)_", name)
+        found = re.match(r"notebooks/(\d\d[a-z]?)_", name)
         if not found:
             continue
         number = found[1]
