@@ -186,6 +186,8 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "top_heads.scores": lambda: {"a": torch.rand(4), "b": torch.rand(4)},
     "from_transformers.module": bert,
     "to_transformers.module": bert,
+    "swap.model": lambda: nn.Sequential(bert()),
+    "swap.layer": lambda: 0,
     "from_torch.module": lambda: nn.MultiheadAttention(16, 4, batch_first=True),
     "relayout.layer": lambda: mha.MultiHeadAttention(16, 4, positions=mha.RotaryPositions()),
     "relayout.layout": lambda: "interleaved",

@@ -11,8 +11,9 @@ from mha.interop.hugging_face import from_pretrained, from_transformers, to_tran
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.rotary import relayout, reorder_rows
 from mha.interop.seq_first import SeqFirst
+from mha.interop.swapping import swap
 
 __all__ = [
     "Row", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "interop_table", "relayout",
-    "reorder_rows", "to_torch", "to_transformers",
+    "reorder_rows", "swap", "to_torch", "to_transformers",
 ]  # fmt: skip

@@ -98,10 +98,26 @@ def seq_first_case() -> Case:
 
 def transformers_cases() -> Iterator[Case]:
     """List the cases of the library ``transformers``."""
+    yield from albert_cases()
     yield from bert_cases()
     yield from deepseek_cases()
     yield from gpt2_cases()
     yield from llama_cases()
+
+
+def albert_cases() -> Iterator[Case]:
+    """List the cases of ``AlbertAttention``, compared where its output map ends."""
+    padding = padding_mask([2, 5, 4], N)
+    albert = import_module("transformers.models.albert.modeling_albert")
+    config = import_module("transformers").AlbertConfig(
+        hidden_size=D, num_attention_heads=HEADS, attention_probs_dropout_prob=0.0, attn_implementation="eager"
+    )
+    for options, mask in (("self-attention", None), ("padding", padding)):
+        yield _case(
+            "AlbertAttention", options, partial(albert.AlbertAttention, config),
+            lambda layer, mask=mask: layer(X, mask=mask),
+            lambda module, mask=mask: _before_norm(module, module.dense, attention_mask=_added(mask)),
+        )  # fmt: skip
 
 
 def bert_cases() -> Iterator[Case]:
@@ -118,7 +134,8 @@ def bert_cases() -> Iterator[Case]:
         how = {"encoder_hidden_states": MEMORY} if cross else {"attention_mask": _added(mask)}
         return _case(
             "BertAttention", options, make,
-            lambda layer: layer(X, MEMORY if cross else None, mask=mask), lambda module: _before_norm(module, **how),
+            lambda layer: layer(X, MEMORY if cross else None, mask=mask),
+            lambda module: _before_norm(module, module.output.dense, **how),
         )  # fmt: skip
 
     yield case("self-attention")
@@ -212,10 +229,10 @@ def _added(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else to_additive(mask, torch.float64).expand(B, 1, N, N)
 
 
-def _before_norm(module: Any, **how) -> Tensor:
-    """Return what BERT's attention says before dropout, the sum with its input and the norm."""
+def _before_norm(module: Any, dense: Any, **how) -> Tensor:
+    """Return what attention says where its output map ends: before dropout, the sum with its input and the norm."""
     seen = []
-    hook = module.output.dense.register_forward_hook(lambda _m, _i, output: seen.append(output))
+    hook = dense.register_forward_hook(lambda _m, _i, output: seen.append(output))
     module(X, **how)
     hook.remove()
     return seen[0]

@@ -1,7 +1,7 @@
-"""Weights to and from the attention of BERT, DeepSeek, GPT-2 and Llama as ``transformers`` builds them.
+"""Weights to and from the attention of ALBERT, BERT, DeepSeek, GPT-2 and Llama as ``transformers`` builds them.
 
-BERT's module ends with dropout, the sum with its input and a norm, GPT-2's with dropout. That part is what
-:class:`Residual` does here, and it does not move.
+BERT's and ALBERT's modules end with dropout, the sum with the input and a norm, GPT-2's with dropout. That part is
+what :class:`Residual` does here, and it does not move.
 
 Taught in: in_the_transformer.
 """
@@ -25,11 +25,12 @@ CHANGE = "Make the module with a configuration without these, and convert again.
 
 @checked
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
-    """Make our layer from a ``BertAttention``, ``GPT2Attention``, ``LlamaAttention`` or one of DeepSeek's.
+    """Make our layer from the attention of a model of ``transformers``: its classes are those named below.
 
-    BERT's and GPT-2's becomes a MultiHeadAttention. Llama's gets rotary positions, and where its heads share keys it
-    becomes a GroupedAttention. ``DeepseekV2Attention`` and ``DeepseekV3Attention`` become a LatentAttention. GPT-2,
-    Llama and DeepSeek hide the future by themselves; our layer hides it when it is called with ``is_causal=True``.
+    ``AlbertAttention``, ``BertAttention`` and ``GPT2Attention`` become a MultiHeadAttention. ``LlamaAttention`` gets
+    rotary positions, and where its heads share keys it becomes a GroupedAttention. ``DeepseekV2Attention`` and
+    ``DeepseekV3Attention`` become a LatentAttention. GPT-2, Llama and DeepSeek hide the future by themselves; our layer
+    hides it when it is called with ``is_causal=True``.
     ``into`` fills a layer that exists instead of making one.
 
     Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
@@ -110,7 +111,21 @@ def llama_plan(module: Any) -> Plan:
     return _plan("LlamaAttention", sizes, weights, options | {"positions": "rope_parameters"}, positions)
 
 
+@checked
+def albert_plan(module: Any) -> Plan:
+    """Describe ``AlbertAttention``: BERT's four linear maps, all in one module."""
+    kind = getattr(module, "position_embedding_type", "absolute")
+    reason = f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"
+    refuse("AlbertAttention", [reason] * (kind != "absolute"), CHANGE)
+    weights = _linears(q=module.query, k=module.key, v=module.value, o=module.dense)
+    sizes = {"heads": module.num_attention_heads, "kv_heads": module.num_attention_heads}
+    sizes |= {"d_head": module.attention_head_size, "dropout": module.attention_dropout.p}
+    options = {"d_model": "hidden_size", "heads": "num_attention_heads", "dropout": "attention_probs_dropout_prob"}
+    return _plan("AlbertAttention", sizes, weights, options)
+
+
 PLANS = {
+    "AlbertAttention": albert_plan,
     "BertAttention": bert_plan,
     "DeepseekV2Attention": deepseek_plan,
     "DeepseekV3Attention": deepseek_plan,
@@ -141,7 +156,7 @@ INSTALL = "pip install 'mha-course[interop]'"
 
 @checked
 def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
-    """Load the attention of one layer of a trained BERT, DeepSeek, GPT-2 or Llama.
+    """Load the attention of one layer of a trained ALBERT, BERT, DeepSeek, GPT-2 or Llama.
 
     ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
     safetensors are read: loading them runs no code.

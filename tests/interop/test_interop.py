@@ -358,7 +358,7 @@ def test_a_layer_that_a_checkpoint_does_not_have_is_refused(folder):
 def test_a_checkpoint_with_other_attention_is_refused(transformers, tmp_path):
     config = transformers.DistilBertConfig(vocab_size=11, dim=8, n_heads=2, n_layers=1, hidden_dim=8)
     transformers.DistilBertModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"attention of class .*known here are \['BertAttention'"):
+    with pytest.raises(ValueError, match=r"attention of class .*known here are \['AlbertAttention', 'BertAttention'"):
         mha.interop.from_pretrained(tmp_path)
 
 

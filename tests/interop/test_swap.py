@@ -1,0 +1,295 @@
+"""A layer of ours in a model of transformers: the same logits, with padding, angles, caches and gradients."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import mha
+from mha.interop import from_transformers, swap
+from mha.interop.swapping import Swapped
+
+transformers = pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
+
+N = 9
+SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50}
+ENDS = {"eos_token_id": None, "pad_token_id": 0, "bos_token_id": 1}
+LATENT = {
+    "num_key_value_heads": 4, "kv_lora_rank": 10, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6,
+    "v_head_dim": 6, "first_k_dense_replace": 3, "moe_intermediate_size": 16, "n_routed_experts": 4, "n_group": 1,
+    "topk_group": 1, "num_experts_per_tok": 2,
+}  # fmt: skip
+KINDS = {
+    "BertModel": ("BertConfig", {}),
+    "BertLMHeadModel": ("BertConfig", {"is_decoder": True, **ENDS}),
+    "AlbertModel": ("AlbertConfig", {"embedding_size": 12}),
+    "GPT2LMHeadModel": ("GPT2Config", ENDS),
+    "LlamaForCausalLM": ("LlamaConfig", {"num_key_value_heads": 2, **ENDS}),
+    "DeepseekV2ForCausalLM": ("DeepseekV2Config", LATENT | ENDS),
+    "DeepseekV3ForCausalLM": ("DeepseekV3Config", LATENT | ENDS),
+}
+WRITERS = [name for name in KINDS if "LM" in name]
+
+
+def made(kind, kernel="sdpa", seed=0, **more):
+    """A model of a class of theirs with random weights, small enough for a test."""
+    name, options = KINDS[kind]
+    options = {**SIZES, "intermediate_size": 32, **options, **more}
+    if kind == "GPT2LMHeadModel":
+        options.pop("intermediate_size")
+    config = getattr(transformers, name)(attn_implementation=kernel, **options)
+    model = getattr(transformers, kind)(config).eval().float()
+    generator = torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        nn.init.normal_(weight, 0, 0.15, generator=generator)
+    return model
+
+
+def swapped(model):
+    """A copy of a model, with layers of ours in all places."""
+    ours = copy.deepcopy(model)
+    for layer in range(1 if "Albert" in type(model).__name__ else 3):
+        swap(ours, layer)
+    return ours
+
+
+def words(seed=0, left=True):
+    """Token numbers of three texts, and a mask that hides the filling of two."""
+    ids = torch.randint(1, 50, (3, N), generator=torch.Generator().manual_seed(seed))
+    real = torch.ones(3, N, dtype=torch.long)
+    if left:
+        real[0, :4], real[2, :1] = 0, 0
+    else:
+        real[0, 5:], real[1, 8:] = 0, 0
+    return ids, real
+
+
+def close(ours, theirs, limit=1e-6, *, tiny=0.0):
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).abs().max() <= limit * theirs.abs().max() + tiny
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_the_model_says_the_same(kind, kernel):
+    theirs = made(kind, kernel)
+    ours, (ids, real) = swapped(theirs), words(left=kind in WRITERS)
+    assert sum(isinstance(module, Swapped) for module in ours.modules()) == (1 if kind == "AlbertModel" else 3)
+    close(ours(ids)[0], theirs(ids)[0])
+    seen = real.bool()
+    close(ours(ids, attention_mask=real)[0][seen], theirs(ids, attention_mask=real)[0][seen])
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel", "GPT2LMHeadModel"])
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@torch.no_grad()
+def test_in_float64_to_the_twelfth_digit(kind, kernel):
+    theirs = made(kind, kernel, seed=1).double()
+    ours, (ids, _real) = swapped(theirs), words(1)
+    close(ours(ids)[0], theirs(ids)[0], 1e-12)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("room", [None, "static"])
+def test_it_writes_the_same_words_behind_their_cache(kind, room):
+    theirs = made(kind, seed=2)
+    ours, (ids, real) = swapped(theirs), words(2)
+    how = {"max_new_tokens": 5, "do_sample": False, "output_scores": True, "return_dict_in_generate": True}
+    found, wanted = (
+        model.generate(ids, attention_mask=real, cache_implementation=room, **how) for model in (ours, theirs)
+    )
+    assert torch.equal(found.sequences, wanted.sequences)
+    for one, other in zip(found.scores, wanted.scores, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "LlamaForCausalLM", "DeepseekV3ForCausalLM"])
+@torch.no_grad()
+def test_a_text_may_come_in_chunks_of_several_words(kind):
+    theirs = made(kind, seed=3)
+    ours, (ids, _real) = swapped(theirs), words(3)
+    whole, cache, parts = theirs(ids).logits, transformers.DynamicCache(config=theirs.config), []
+    for start, end in ((0, 4), (4, 7), (7, N)):
+        parts.append(ours(ids[:, start:end], past_key_values=cache).logits)
+    close(torch.cat(parts, 1), whole)
+
+
+@torch.no_grad()
+def test_their_cache_holds_what_it_held():
+    theirs = made("LlamaForCausalLM", seed=4)
+    ours, (ids, _real) = swapped(theirs), words(4)
+    found, wanted = ours(ids).past_key_values, theirs(ids).past_key_values
+    for one, other in zip(found.layers, wanted.layers, strict=True):
+        assert one.keys.shape == (3, 4 // 2, N, 6)
+        close(one.keys, other.keys)
+        close(one.values, other.values)
+
+
+@torch.no_grad()
+def test_the_angles_are_the_models():
+    theirs, (ids, _real) = made("LlamaForCausalLM", seed=5), words(5)
+    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 9, 30]]).expand(3, -1)
+    close(swapped(theirs)(ids, position_ids=places).logits, theirs(ids, position_ids=places).logits)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel", "GPT2LMHeadModel", "LlamaForCausalLM"])
+def test_gradients_are_theirs(kind):
+    theirs, (ids, _real) = made(kind, seed=6).double(), words(6)
+    ours = copy.deepcopy(theirs)
+    layer = swap(ours)
+    for model in (theirs, ours):
+        (model(ids)[0] ** 2).mean().backward()
+    place = next(
+        m
+        for m in theirs.modules()
+        if type(m).__name__ in ("BertAttention", "AlbertAttention", "GPT2Attention", "LlamaAttention")
+    )
+    for weight in place.parameters():
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
+    wanted = from_transformers(place)
+    for name, weight in layer.named_parameters():
+        close(weight.grad, wanted.get_parameter(name), tiny=1e-18)  # a key's bias has no slope: both round
+
+
+def test_dropout_behind_attention_stays_theirs():
+    theirs = made("GPT2LMHeadModel", resid_pdrop=0.5, attn_pdrop=0.0, embd_pdrop=0.0).train()
+    ours, (ids, _real) = swapped(theirs), words()
+    said = []
+    for model in (ours, theirs):
+        torch.manual_seed(0)
+        said.append(model(ids).logits.detach())
+    close(*said)
+
+
+# ---- what one does with it ----
+
+
+@torch.no_grad()
+def test_it_can_be_watched_and_the_weights_are_theirs():
+    theirs = made("GPT2LMHeadModel", "eager", seed=7)
+    ours, (ids, _real) = swapped(theirs), words(7)
+    wanted = theirs(ids, output_attentions=True).attentions
+    with mha.watch(ours, "weights") as seen:
+        ours(ids)
+    for one, other in zip(seen.all("weights"), wanted, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel", "LlamaForCausalLM"])
+@pytest.mark.parametrize("before", [False, True])
+@torch.no_grad()
+def test_output_attentions_lists_every_layer(kind, before):
+    theirs, (ids, _real) = made(kind, "eager", seed=8), words(8)
+    wanted = theirs(ids, output_attentions=True).attentions if before else None  # hangs hooks into the model
+    ours = swapped(theirs)
+    wanted = theirs(ids, output_attentions=True).attentions if wanted is None else wanted
+    found = ours(ids, output_attentions=True).attentions
+    assert len(found) == 3
+    for one, other in zip(found, wanted, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel", "GPT2LMHeadModel", "LlamaForCausalLM"])
+@torch.no_grad()
+def test_heads_cut_out_are_heads_that_say_nothing(kind):
+    model, (ids, _real) = made(kind, seed=9), words(9)
+    layer = swap(model)
+    keep = torch.tensor([1.0, 1, 0, 0], dtype=torch.float32)[:, None, None]
+    with mha.edit(layer, heads=lambda z: z * keep):
+        wanted = model(ids)[0]
+    before = sum(p.numel() for p in model.parameters())
+    smaller = layer.take_heads([0, 1])
+    assert swap(model, 0, smaller) is smaller
+    close(model(ids)[0], wanted)
+    assert sum(p.numel() for p in model.parameters()) == before - sum(p.numel() for p in layer.parameters()) + sum(
+        p.numel() for p in smaller.parameters()
+    )
+
+
+def test_the_same_place_twice_gives_the_same_layer():
+    model = made("GPT2LMHeadModel")
+    assert swap(model, 1) is swap(model, 1)
+
+
+def test_a_model_that_is_not_trained_stays_so():
+    model = made("GPT2LMHeadModel").requires_grad_(False)
+    layer = swap(model)
+    assert not any(weight.requires_grad for weight in layer.parameters())
+    assert not layer.training
+
+
+@torch.no_grad()
+def test_a_layer_made_elsewhere_may_stand_there():
+    model, (ids, _real) = made("LlamaForCausalLM"), words()
+    ours = mha.MultiHeadAttention(24, 2, d_head=6, bias=False, positions=mha.RotaryPositions()).float()
+    assert swap(model, 2, ours) is ours
+    assert model(ids).logits.isfinite().all()
+
+
+# ---- what is refused, and then nothing has changed ----
+
+
+@pytest.mark.parametrize(
+    ("layer", "ours", "reason"),
+    [
+        (3, None, r"layer = 3: LlamaForCausalLM has 3 attention layers, numbered 0 to 2"),
+        (-1, None, r"layer = -1"),
+        (0, mha.MultiHeadAttention(12, 2), r"d_model, the width of the words: the layer has 12, the place 24"),
+        (0, mha.MultiHeadAttention(24, 4), r"turned, the channels .*: the layer has 0, the place 6"),
+        (0, mha.MultiHeadAttention(24, 6, positions=mha.RotaryPositions()), r"the layer has 4, the place 6"),
+        (0, mha.MultiHeadAttention(24, 4, positions=mha.RotaryPositions()).half(), r"dtype, the type of the weights"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(layer, ours, reason):
+    model = made("LlamaForCausalLM")
+    before = str(model)
+    with pytest.raises(ValueError, match=reason):
+        swap(model, layer, ours)
+    assert str(model) == before
+
+
+@pytest.mark.parametrize("layer", [0.0, True, "0"])
+def test_a_number_is_a_whole_number(layer):
+    with pytest.raises(TypeError, match="layer"):
+        swap(made("GPT2LMHeadModel"), layer)
+
+
+def test_a_model_without_attention_that_is_known_is_refused():
+    with pytest.raises(ValueError, match=r"Sequential has attention of class \[\].*known here are \['AlbertAttention'"):
+        swap(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(ValueError, match="as modules inside it"):
+        swap(made("LlamaForCausalLM").model.layers[0].self_attn)
+
+
+def test_kernels_without_masks_are_refused():
+    model = made("LlamaForCausalLM")
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match=r"flex_attention.*set_attn_implementation\('sdpa'\)"):
+        swap(model)
+    model.config._attn_implementation = "sdpa"
+    swap(model)
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="attn_implementation"):
+        model.model.layers[0].self_attn(torch.randn(1, 2, 24, dtype=torch.float32))
+
+
+def test_masks_that_are_none_are_refused():
+    model, x = made("LlamaForCausalLM"), torch.randn(1, 2, 24, dtype=torch.float32)
+    swap(model)
+    place = model.model.layers[0].self_attn
+    angles = model.model.rotary_emb(x, torch.arange(2)[None])
+    with pytest.raises(ValueError, match=r"attention_mask has shape \(1, 2\)"):
+        place(x, position_embeddings=angles, attention_mask=torch.ones(1, 2))
+    with pytest.raises(ValueError, match="add a bias to the scores"):
+        place(x, position_embeddings=angles, attention_mask=torch.full((1, 1, 2, 2), -3.0))
+    with pytest.raises(ValueError, match=r"\['position_bias'\] change"):
+        place(x, position_embeddings=angles, position_bias=torch.zeros(1))
+
+
+def test_their_cache_has_no_place_for_what_others_keep():
+    model, (ids, _real) = made("GPT2LMHeadModel"), words()
+    swap(model, 0, mha.layers.LinearAttention(24, 4).float())
+    with pytest.raises(ValueError, match="use_cache=False"):
+        model(ids)
