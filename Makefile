@@ -18,7 +18,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 	@echo "Settings: PYTHON=python3.12 (which Python makes .venv), TORCH=cpu (which torch; see book/set_up.md)"
 
-book: .venv/.with-book,test  ## build the course as a website (and make .venv, the first time)
+book: .venv/.with-book,test .venv/.trained  ## build the course as a website (and make .venv, the first time)
 	@rm -rf _build/html _build/.doctrees _build/jupyter_execute
 	@if [ -f package.json ] && [ ! node_modules/.package-lock.json -nt package.json ] && command -v npm >/dev/null; then \
 	  npm install --no-package-lock --no-audit --no-fund --loglevel=error \
@@ -28,7 +28,7 @@ book: .venv/.with-book,test  ## build the course as a website (and make .venv, t
 	@echo "The book is built: $(CURDIR)/_build/html/index.html"
 	@echo "Read it in the browser:  make read"
 
-test: lint  ## check what you changed: style, every notebook with every number, the tests that see most faults
+test: lint .venv/.trained  ## check what you changed: style, every notebook with every number, the tests that see most faults
 	$(PY) -m pytest --durations=10
 
 test-all: test test-slow  ## everything: make test, and the built book in a browser, wrong answers, other processors
@@ -38,7 +38,7 @@ test-slow: book
 	$(PY) -m pytest -m slow -o norecursedirs=".* _build node_modules" --durations=10 tests
 	$(PY) tools/other_processors.py --oldest
 
-test-processors: .venv/.with-book,test  ## run all notebooks as older processors would, with one thread and with two
+test-processors: .venv/.with-book,test .venv/.trained  ## run all notebooks as older processors would, with one thread and with two
 	$(PY) tools/other_processors.py
 
 lint: .venv/.with-book,test
@@ -64,7 +64,7 @@ slides: .venv/.with-book,test | _build/html/index.html  ## make slides of the bu
 lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 	$(PY) -m jupyterlab notebooks
 
-notebooks: .venv/.with-book,test  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
+notebooks: .venv/.with-book,test .venv/.trained  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/run_notebooks.py $(NB)
 
 bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
@@ -83,6 +83,10 @@ clean:  ## remove the built book and all caches; the environment .venv stays
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o \
 	  \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# Trained models that some side rooms look into. Where they cannot be had, everything else goes on without them.
+.venv/.trained: mha/data/trained.py | .venv/.with-book,test
+	@if $(PY) tools/get_trained.py; then touch $@; fi
 
 # .venv/.with-X says that the extras X are installed as pyproject.toml and constraints.txt now want them.
 .venv/.with-%: pyproject.toml constraints.txt | .venv/.torch$(addprefix -,$(TORCH))

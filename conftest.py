@@ -64,7 +64,19 @@ def pytest_collection_modifyitems(items):
     """Drawn calls begin, in a fresh process: what many tests leave in memory slows each draw. Notebooks, which take
     longest, come next, and small tests fill the gaps at the end.
     """
+    for item in items:
+        if isinstance(item, IPyNbCell) and (lacking := lacks(item.parent.nb.metadata.get("trained", ()))):
+            item.add_marker(pytest.mark.skip(reason=f"{lacking} is not here: python tools/get_trained.py"))
     items.sort(key=lambda item: 0 if "/test_calls.py" in item.nodeid else 1 if isinstance(item, IPyNbCell) else 2)
+
+
+def lacks(files):
+    """The first of a notebook's trained models that is not on this machine; an empty string where all are."""
+    if not files:
+        return ""
+    from mha.data.trained import folder
+
+    return next((name for name in files if not (folder() / name).is_file()), "")
 
 
 def pytest_sessionstart(session):

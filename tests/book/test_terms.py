@@ -1,48 +1,89 @@
-"""No chapter uses a word before the main path has explained it."""
+"""No page uses a word before the course has explained it: `book/terms.yml` says where each one is explained."""
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from chapters import CHAPTERS
+from chapters import CHAPTERS, rooms, topic
 
-TERMS = yaml.safe_load((Path(__file__).parent / "terms.yml").read_text(encoding="utf-8"))
-UNTOLD = re.compile(  # formulas, code, links, citations, the glossary in the margin, headings
-    r"```\{math\}.*?```|\$[^$]*\$|(?:\{\w+\})?`[^`]*`|\[[^\]]*\]\([^)]*\)|:::\{margin\}.*?\n:::|^#.*?$",
-    re.DOTALL | re.MULTILINE,
-)
+BOOK = Path(__file__).resolve().parents[2] / "book"
+TERMS = yaml.safe_load((BOOK / "terms.yml").read_text("utf8"))
+BEFORE = "how_to_use"  # the page that says what a reader should know
+# not read in order: names in another language beside the text, headings, labels, sources, code, and where a link leads
+ASIDE = r"```.*?```|:::\{margin\}.*?:::|^#+ .*?$|`[^`]*`|^\(\S+\)=$|^:label: .*?$|\{\w+\}`[^`]*`|\]\([^)]*\)"
 
-
-def told(path):
-    """The paragraphs of a chapter: those of its first cell, which says what is coming, and all others."""
-    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "markdown"]
-    first, *others = ("".join(cell["source"]).split("\n\n") for cell in cells)
-    return first, [part for cell in others for part in cell]
+every_term = pytest.mark.parametrize("entry", TERMS, ids=lambda entry: entry["term"])
 
 
-PROSE = {path.stem[:2]: told(path) for path in CHAPTERS}
+def plain(text):
+    """The words of a text in one line, without what is not read in order."""
+    return " ".join(re.sub(ASIDE, " ", text, flags=re.DOTALL | re.MULTILINE).split())
 
 
-def uses(term, paragraphs):
-    """The paragraphs in which a term stands, in the singular or the plural."""
-    word = re.compile(rf"(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", re.IGNORECASE)
-    return [one for one in paragraphs if word.search(" ".join(UNTOLD.sub(" ", one).split()))]
+def blocks(text):
+    """The paragraphs and tables of a text, one line each."""
+    return [plain(block) for block in re.split(r"\n\s*\n", re.sub(ASIDE, " ", text, flags=re.DOTALL | re.MULTILINE))]
 
 
-@pytest.mark.parametrize("term", TERMS)
-def test_no_chapter_uses_a_word_before_it_is_explained(term):
-    chapter, words = TERMS[term]
-    first, others = PROSE[chapter]
-    explained = [n for n, one in enumerate([*first, *others]) if words in " ".join(one.split())]
-    assert explained, f"chapter {chapter} does not say {words!r}"
-    earlier = {number: found for number, (_, said) in PROSE.items() if number < chapter and (found := uses(term, said))}
-    assert earlier == {}
-    assert uses(term, others[: max(0, explained[0] - len(first))]) == []
+@cache
+def pages():
+    """Every page in the order of reading: what it announces, and what it says, side rooms behind their chapter."""
+    should_know = (BOOK / "how_to_use.md").read_text("utf8").split("\n## ")[1]
+    announced, _, told = should_know.partition("\n\n- ")
+    found = {BEFORE: (announced, told)}
+    for path in (one for chapter in CHAPTERS for one in (chapter, *rooms(chapter))):
+        cells = json.loads(path.read_text("utf8"))["cells"]
+        first, *rest = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        found[topic(path)] = (first, "\n\n".join(rest).split("\n## Sources")[0])
+    return found
 
 
-def test_a_word_used_too_early_is_seen():
-    assert uses("gate", ["No Gates here.", "a `gate`, a [gate](11.ipynb), $gate$", "a gatekeeper", "a\ngate"]) == [
-        "No Gates here.", "a\ngate",
-    ]  # fmt: skip
+def early(entry, pages):
+    """Where a term stands before it is explained: pages with the words around it."""
+    asked = re.compile(rf"\b(?:{entry.get('match', re.escape(entry['term']) + 's?')})\b", re.IGNORECASE)
+    leads_there = re.compile(rf"[^.!?|]*\]\([^)]*\d\d[b-z]?_{entry['where']}\.ipynb[^.!?|]*")
+    found, names = {}, list(pages)
+    for name in names[: names.index(entry["where"])]:
+        text = "\n".join(pages[name])
+        if asked.search(text):  # else there is nothing to take away
+            text = plain(leads_there.sub(" ", text))  # a sentence with a link to the page may use the word
+        if hit := asked.search(text):
+            found[name] = text[max(0, hit.start() - 60) : hit.end() + 40]
+    opening, told = map(blocks, pages[entry["where"]])
+    told, says = opening + told, plain(entry["says"])
+    here = [number for number, block in enumerate(told) if says in block]
+    assert here, f"{entry['where']} does not say: {says}"
+    # its own paragraph or table may use the word before the words that explain it, and so may the first cell
+    before = " ".join(told[len(opening) : here[0]])
+    if hit := asked.search(before):
+        found[entry["where"]] = before[max(0, hit.start() - 60) : hit.end() + 40]
+    return {name: words for name, words in found.items() if name not in entry.get("glossed", ())}
+
+
+@every_term
+def test_a_word_is_explained_before_it_is_used(entry):
+    assert early(entry, pages()) == {}
+
+
+def test_a_word_that_comes_too_early_is_found():
+    made = {
+        "one": ("A nat?", "A word. `nat` is code."),
+        "two": ("About nats.", "First a nat.\n\nIts unit is the *nat*."),
+    }
+    entry = {"term": "nat", "where": "two", "says": "Its unit is the *nat*"}
+    assert early(entry, made) == {"one": "A nat? A word. is code.", "two": "First a nat."}
+    assert early(entry | {"glossed": ["one"]}, made) == {"two": "First a nat."}
+    entry = {"term": "nat", "where": "one", "says": "A word"}
+    assert early(entry, made) == {}
+
+
+def test_the_terms_are_listed_once_and_in_the_order_of_reading():
+    order, places = list(pages()), []
+    for one in TERMS:
+        told = " ".join(map(plain, pages()[one["where"]]))
+        places.append((order.index(one["where"]), told.index(plain(one["says"]))))
+    assert places == sorted(places)
+    assert len({one["term"] for one in TERMS}) == len(TERMS) > 60
