@@ -150,6 +150,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "mixed.count": lambda: 8,
     "mixed.code": lambda: python_source.numbered([program()] * 9),
     "take_heads.heads": lambda: [0, 2],
+    "ReleasedAttention.take_heads.heads": lambda: [0, 1],
     "LinearBias.take_heads.heads": lambda: 4,
     "LinearBias.take_heads.chosen": lambda: [0, 2],
     "check_mask.mask": lambda: torch.ones(2, 4, 3, 3, dtype=torch.bool),

@@ -103,6 +103,9 @@ def transformers_cases() -> Iterator[Case]:
     yield from deepseek_cases()
     yield from gpt2_cases()
     yield from llama_cases()
+    yield from released_cases()
+    yield from vit_cases()
+    yield from whisper_cases()
 
 
 def albert_cases() -> Iterator[Case]:
@@ -210,6 +213,68 @@ def llama_cases() -> Iterator[Case]:
     yield case("rotary, 1 key head, base 500000", num_key_value_heads=1, rope_parameters=rope)
     yield case("rotary, 2 key heads, biases, head width 8", num_key_value_heads=2, attention_bias=True, head_dim=8)
     yield case("rotary, 2 key heads, rows interleaved", layout="interleaved", num_key_value_heads=2)
+
+
+def released_cases() -> Iterator[Case]:
+    """List the cases of Llama's kin: windows, biases, norms, a gate, sinks, and positions for long texts."""
+    padding = padding_mask([2, 5, 4], N)
+    near = torch.ones(N, N, dtype=torch.bool).triu(-1)  # a window of two words, together with the causal mask
+
+    def case(family: str, options: str, mask: Tensor | None = None, kernel: str = "sdpa", **made) -> Case:
+        file = {"GptOss": "gpt_oss", "Qwen3Next": "qwen3_next"}.get(family, family.lower())
+        theirs = import_module(f"transformers.models.{file}.modeling_{file}")
+        config = getattr(import_module("transformers"), f"{family}Config")(
+            hidden_size=D, num_attention_heads=HEADS, attn_implementation=kernel, **made
+        )
+        mask = combine(mask, causal_mask(N))
+        how = {"position_embeddings": getattr(theirs, f"{family}RotaryEmbedding")(config)(X, torch.arange(N)[None])}
+        return _case(
+            f"{family}Attention", options, partial(getattr(theirs, f"{family}Attention"), config, layer_idx=0),
+            lambda layer: layer(X, mask=mask), lambda module: module(X, attention_mask=_added(mask), **how)[0],
+        )  # fmt: skip
+
+    yield case("Mistral", "rotary, 2 key heads, window of 2 words", near, num_key_value_heads=2, sliding_window=2)
+    yield case("Qwen2", "rotary, 3 key heads, padding and causal", padding, num_key_value_heads=3)
+    yield case("Qwen3", "norms, 2 key heads, causal", num_key_value_heads=2, head_dim=8)
+    yield case(
+        "Qwen3", "norms, biases, padding and causal", padding, num_key_value_heads=6, attention_bias=True, head_dim=6
+    )
+    rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    yield case(
+        "Qwen3Next", "norms, gate, a quarter rotary", padding, num_key_value_heads=2, head_dim=16, rope_parameters=rope
+    )
+    yield case("GptOss", "sinks, biases, YaRN, 2 key heads", padding, "eager", num_key_value_heads=2, head_dim=8)
+    yield case("GptOss", "sinks, YaRN, window of 2 words", near, "eager", num_key_value_heads=3, head_dim=16)
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope |= {"original_max_position_embeddings": 16}
+    yield case("Llama", "rotary for long texts (llama3)", num_key_value_heads=2, rope_parameters=rope)
+
+
+def vit_cases() -> Iterator[Case]:
+    """List the cases of ``ViTAttention``, which reads the patches of a picture."""
+    vit = import_module("transformers.models.vit.modeling_vit")
+    for options, made in (("self-attention", {}), ("no biases but the last", {"qkv_bias": False})):
+        config = import_module("transformers").ViTConfig(
+            hidden_size=D, num_attention_heads=HEADS, attn_implementation="sdpa", **made
+        )
+        make = partial(vit.ViTAttention, config)
+        yield _case("ViTAttention", options, make, lambda layer: layer(X), lambda module: module(X)[0])
+
+
+def whisper_cases() -> Iterator[Case]:
+    """List the cases of ``WhisperAttention``, whose keys have no bias."""
+    whisper, padding = import_module("transformers.models.whisper.modeling_whisper"), padding_mask([2, 5, 4], N)
+    config = import_module("transformers").WhisperConfig(d_model=D, attn_implementation="sdpa")
+    make = partial(whisper.WhisperAttention, D, HEADS, layer_idx=0, config=config)
+    mask = combine(padding, causal_mask(N))
+    yield _case(
+        "WhisperAttention", "padding and causal", make, lambda layer: layer(X, mask=mask),
+        lambda module: module(X, attention_mask=_added(mask))[0],
+    )  # fmt: skip
+    yield _case(
+        "WhisperAttention", "cross-attention", make, lambda layer: layer(X, MEMORY),
+        lambda module: module(X, key_value_states=MEMORY)[0],
+    )  # fmt: skip
 
 
 def _case(name: str, options: str, make: Callable, ours: Callable, theirs: Callable, layout: str | None = None) -> Case:

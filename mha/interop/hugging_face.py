@@ -1,4 +1,4 @@
-"""Weights to and from the attention of ALBERT, BERT, DeepSeek, GPT-2 and Llama as ``transformers`` builds them.
+"""Weights to and from the attention of the models of ``transformers``, from BERT to gpt-oss.
 
 BERT's and ALBERT's modules end with dropout, the sum with the input and a norm, GPT-2's with dropout. That part is
 what :class:`Residual` does here, and it does not move.
@@ -10,15 +10,13 @@ import os
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.interop.deepseek import deepseek_plan
 from mha.interop.plan import Plan, biases, build, read, refuse, write
-from mha.interop.rotary import plain_base
+from mha.interop.rotary import rotary_of
 from mha.layers.base import Heads
-from mha.layers.positions import RotaryPositions
 
 CHANGE = "Make the module with a configuration without these, and convert again."
 
@@ -27,10 +25,12 @@ CHANGE = "Make the module with a configuration without these, and convert again.
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     """Make our layer from the attention of a model of ``transformers``: its classes are those named below.
 
-    ``AlbertAttention``, ``BertAttention`` and ``GPT2Attention`` become a MultiHeadAttention. ``LlamaAttention`` gets
-    rotary positions, and where its heads share keys it becomes a GroupedAttention. ``DeepseekV2Attention`` and
-    ``DeepseekV3Attention`` become a LatentAttention. GPT-2, Llama and DeepSeek hide the future by themselves; our layer
-    hides it when it is called with ``is_causal=True``.
+    ``AlbertAttention``, ``BertAttention``, ``GPT2Attention``, ``ViTAttention`` and ``WhisperAttention`` (also across)
+    become a MultiHeadAttention. ``LlamaAttention``, ``MistralAttention`` and ``Qwen2Attention`` get rotary positions,
+    and where heads share keys they become a GroupedAttention. ``DeepseekV2Attention`` and ``DeepseekV3Attention``
+    become a LatentAttention; ``Qwen3Attention`` (norms), ``Qwen3NextAttention`` (norms and a gate) and
+    ``GptOssAttention`` (sinks) a :class:`mha.interop.ReleasedAttention`. Those that write text hide the future by
+    themselves; our layer hides it when it is called with ``is_causal=True``. A window is given as a mask.
     ``into`` fills a layer that exists instead of making one.
 
     Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
@@ -98,17 +98,64 @@ def gpt2_plan(module: Any) -> Plan:
 
 @checked
 def llama_plan(module: Any) -> Plan:
-    """Describe ``LlamaAttention``: shared key heads, rotary positions in halves, usually no biases."""
-    config = module.config
-    base, reasons = plain_base(config)
-    refuse("LlamaAttention", reasons, CHANGE)
+    """Describe ``LlamaAttention`` and its kin: shared key heads, rotary positions in halves, usually no biases.
+
+    ``MistralAttention`` has a window too, and ``Qwen2Attention`` biases in three projections. A window is a matter of
+    the mask: the model hands it over, and our layer takes it as ``mask``.
+    """
+    config, name = module.config, type(module).__name__
+    positions, reasons = rotary_of(config, module.head_dim)
+    refuse(name, reasons, CHANGE)
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
     sizes = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}
     sizes |= {"d_head": module.head_dim, "dropout": module.attention_dropout}
     options = {"d_model": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
     options |= {"d_head": "head_dim", "dropout": "attention_dropout", "bias": "attention_bias"}
-    positions = RotaryPositions(base, "half", precision=torch.float32)
-    return _plan("LlamaAttention", sizes, weights, options | {"positions": "rope_parameters"}, positions)
+    return _plan(name, sizes, weights, options | {"positions": "rope_parameters"}, positions)
+
+
+@checked
+def released_plan(module: Any) -> Plan:
+    """Describe ``Qwen3Attention``, ``Qwen3NextAttention`` and ``GptOssAttention``: Llama's, with more around it.
+
+    Qwen's norms compute in float32 whatever the weights: in float64 they agree with ours to about 1e-7.
+    """
+    plan, name = llama_plan(module), type(module).__name__
+    weights, heads, gated = dict(plan.weights), plan.sizes["heads"], name == "Qwen3NextAttention"
+    sizes = {"norm_eps": None, "norm_offset": 0.0, "gated": gated, "sinks": hasattr(module, "sinks")}
+    if gated:
+        biased = module.q_proj.bias is not None
+        refuse(name, ["attention_bias = True: here the gate, which is a part of q_proj, has none"] * biased, CHANGE)
+        both = module.q_proj.weight.detach().unflatten(0, (heads, 2, module.head_dim))
+        weights |= {"W_q.weight": both[:, 0], "W_g.weight": both[:, 1]}
+    if sizes["sinks"]:
+        weights["sinks"] = module.sinks.detach()
+    else:
+        weights |= {"W_q.norm": module.q_norm.weight.detach(), "W_k.norm": module.k_norm.weight.detach()}
+        sizes["norm_eps"] = module.q_norm.eps if gated else module.q_norm.variance_epsilon
+        sizes["norm_offset"] = float(gated)  # Qwen3-Next multiplies by 1 + the weight
+    return Plan(name, plan.sizes | sizes, weights, plan.options | {"norm_eps": "rms_norm_eps"}, plan.positions)
+
+
+@checked
+def whisper_plan(module: Any) -> Plan:
+    """Describe ``WhisperAttention``, of words or across: the key's projection has no bias."""
+    weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.out_proj)
+    sizes = {"heads": module.num_heads, "kv_heads": module.num_heads, "d_head": module.head_dim}
+    options = {"d_model": "d_model", "heads": "encoder_attention_heads", "dropout": "attention_dropout"}
+    return _plan("WhisperAttention", sizes | {"dropout": module.dropout}, weights, options)
+
+
+@checked
+def vit_plan(module: Any) -> Plan:
+    """Describe ``ViTAttention``: four linear maps over the patches of a picture."""
+    old = not hasattr(module, "q_proj")
+    refuse("ViTAttention", ["this release of transformers keeps its maps in other modules"] * old, "Take release 5.")
+    weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
+    sizes = {"heads": module.num_attention_heads, "kv_heads": module.num_attention_heads, "d_head": module.head_dim}
+    options = {"d_model": "hidden_size", "heads": "num_attention_heads", "bias": "qkv_bias"}
+    options |= {"dropout": "attention_probs_dropout_prob"}
+    return _plan("ViTAttention", sizes | {"dropout": module.attention_dropout}, weights, options)
 
 
 @checked
@@ -130,11 +177,18 @@ PLANS = {
     "DeepseekV2Attention": deepseek_plan,
     "DeepseekV3Attention": deepseek_plan,
     "GPT2Attention": gpt2_plan,
+    "GptOssAttention": released_plan,
     "LlamaAttention": llama_plan,
+    "MistralAttention": llama_plan,
+    "Qwen2Attention": llama_plan,
+    "Qwen3Attention": released_plan,
+    "Qwen3NextAttention": released_plan,
+    "ViTAttention": vit_plan,
+    "WhisperAttention": whisper_plan,
 }
 
 
-def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions=None) -> Plan:
+def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions: Any = None) -> Plan:
     """Add what the weights themselves tell: the widths of the inputs, and which projections have biases."""
     widths = {"d_model": "W_q.weight", "kdim": "W_k.weight", "vdim": "W_v.weight"}
     found = {size: weights[weight].shape[1] for size, weight in widths.items()}
@@ -156,7 +210,7 @@ INSTALL = "pip install 'mha-course[interop]'"
 
 @checked
 def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
-    """Load the attention of one layer of a trained ALBERT, BERT, DeepSeek, GPT-2 or Llama.
+    """Load the attention of one layer of a trained model: BERT, GPT-2, Llama or another of :func:`from_transformers`.
 
     ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
     safetensors are read: loading them runs no code.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
+from mha.interop.released import ReleasedAttention
 from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
 from mha.layers.latent import LatentAttention
@@ -40,9 +41,14 @@ def biases(weights: dict[str, Tensor]) -> str:
 @checked
 def sizes_of(layer: Heads) -> dict[str, Any]:
     """Say what a layer of this package is, in the words that a plan uses."""
-    own = ("d_latent", "d_rotary", "d_query", "norm") if isinstance(layer, LatentAttention) else ()
+    own: dict[str, Any] = {}
+    if isinstance(layer, LatentAttention):
+        own = {name: getattr(layer, name) for name in ("d_latent", "d_rotary", "d_query", "norm")}
+    if isinstance(layer, ReleasedAttention):
+        own = {name: getattr(layer, name) for name in ("norm_eps", "norm_offset", "gated")}
+        own["sinks"] = layer.sinks is not None
     return {
-        **{name: getattr(layer, name) for name in own},
+        **own,
         "d_model": layer.d_model,
         "heads": layer.heads,
         "kv_heads": layer.kv_heads,
@@ -71,6 +77,8 @@ def build(plan: Plan) -> Heads:
     if "d_latent" in sizes:
         sizes = {name: size for name, size in sizes.items() if name not in ("kdim", "vdim")}
         layer = LatentAttention(d_model, heads, positions=plan.positions, **sizes)
+    elif "sinks" in sizes:
+        layer = ReleasedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
     elif kv_heads != heads:
         layer = GroupedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
     else:
@@ -116,18 +124,22 @@ def check_shapes(plan: Plan) -> None:
         }
         need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
         need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}
+    alone = {"W_q.norm": (s["d_head"],), "W_k.norm": (s["d_head"],), "sinks": (s["heads"],)}
+    need |= {"W_g": (inner, s["d_model"])}
     found = {name: weight.flatten(0, -2) if weight.ndim > 2 else weight for name, weight in plan.weights.items()}
     wrong = [
         f"{name} has shape {tuple(weight.shape)}, but its options ask for {shape}"
         for name, weight in found.items()
-        if tuple(weight.shape) != (shape := need[name.rpartition(".")[0]][: weight.ndim])
+        if tuple(weight.shape) != (shape := alone.get(name) or need[name.rpartition(".")[0]][: weight.ndim])
     ]
     refuse(plan.library, wrong, "Are the options (number of heads, widths) those of these weights?")
 
 
 def check_fit(layer: Heads, plan: Plan) -> None:
     """Refuse a layer and a module that differ in a size or an option, and name every difference."""
-    kinds = (LatentAttention,) if "d_latent" in plan.sizes else (MultiHeadAttention, GroupedAttention)
+    kinds: tuple[type[Heads], ...] = (MultiHeadAttention, GroupedAttention)
+    kinds = (LatentAttention,) if "d_latent" in plan.sizes else kinds
+    kinds = (ReleasedAttention,) if "sinks" in plan.sizes else kinds
     if type(layer) not in kinds:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
         raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {fit}")

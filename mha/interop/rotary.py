@@ -3,11 +3,12 @@
 Taught in: positions.
 """
 
+from importlib import import_module
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mha.checks import checked, said
 from mha.layers.base import Heads
@@ -26,6 +27,84 @@ def plain_base(config: Any) -> tuple[float, list[str]]:
 
 
 @checked
+def rotary_of(config: Any, width: int) -> tuple[RotaryPositions, list[str]]:
+    """Read rotary positions from a configuration: plain, bent as "yarn" and "llama3" do, or of a part of each head.
+
+    The second result says why they cannot be had, if so. Angles are computed in float32, as theirs are.
+    """
+    rope = getattr(config, "rope_parameters", None)
+    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
+    kind, part, base = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0, rope["rope_theta"]
+    if kind == "default" and part == 1.0:
+        return RotaryPositions(float(base), precision=torch.float32), []
+    if kind == "default":
+        return PartialRotary(int(width * part), float(base)), []
+    if kind not in BENT or part != 1.0:
+        reason = f"rope_type = {kind!r} bends the angles; only 'default' is plain, and of the others {BENT} are known"
+        return RotaryPositions(float(base), precision=torch.float32), [reason]
+    rates, factor = import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS[kind](config, "cpu")
+    described = ", ".join(f"{name}={rope[name]}" for name in sorted(rope) if name not in ("rope_theta", "rope_type"))
+    return BentRotary(rates, float(factor), float(base), f"{kind} with {described}"), []
+
+
+BENT = ("llama3", "yarn")
+
+
+class BentRotary(RotaryPositions):
+    """Rotary positions of longer texts than those of training: slow waves are slowed down further, and all scaled.
+
+    Shapes: ``rates`` (pairs,), the angle of one step for each pair; x (b, h, n, d) with d = 2 · pairs gives the same.
+    Raises: ValueError for heads of another width.
+    Taught in: positions.
+    """
+
+    @checked
+    def __init__(self, rates: Float[Tensor, "pairs"], factor: float, base: float, kind: str) -> None:
+        """Take the rates, and the ``factor`` of all cosines and sines; ``kind`` names the rule that made them."""
+        super().__init__(base, precision=torch.float32)
+        self.rates, self.factor, self.kind = rates, factor, kind
+
+    def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        n, d = x.shape[-2:]
+        if d != 2 * len(self.rates):
+            raise ValueError(f"heads of width {d} came, but there are angles for {len(self.rates)} pairs of channels")
+        rates = self.rates.to("cpu", torch.float32)
+        angles = torch.arange(start, start + n, dtype=torch.float32)[:, None] * rates
+        return (angles.cos() * self.factor).to(x), (angles.sin() * self.factor).to(x)
+
+    def extra_repr(self) -> str:
+        """Show the rule when the layer is printed."""
+        return f"{super().extra_repr()}, {self.kind}"
+
+
+class PartialRotary(RotaryPositions):
+    """Rotary positions of the first channels of each head; the others stay as they are.
+
+    Shapes: x (b, h, n, d) gives (b, h, n, d); the first ``turned`` channels are turned, an even number.
+    Raises: ValueError where that many do not exist, or cannot be cut into pairs.
+    Taught in: positions.
+    """
+
+    @checked
+    def __init__(self, turned: int, base: float = 10000.0) -> None:
+        """Choose how many channels are turned, and the longest wave."""
+        super().__init__(base, precision=torch.float32)
+        if turned < 2 or turned % 2:
+            raise ValueError(f"turned = {turned}: give an even number of channels, at least 2")
+        self.turned = turned
+
+    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Turn the first channels."""
+        if x.shape[-1] < self.turned:
+            raise ValueError(f"heads of width {x.shape[-1]} have no {self.turned} channels that could be turned")
+        return torch.cat([super().turn(x[..., : self.turned], start), x[..., self.turned :]], -1)
+
+    def extra_repr(self) -> str:
+        """Show the settings when the layer is printed."""
+        return f"{super().extra_repr()}, turned={self.turned}"
+
+
+@checked
 @torch.no_grad()
 def relayout(layer: Heads, layout: str) -> Heads:
     """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
@@ -36,7 +115,9 @@ def relayout(layer: Heads, layout: str) -> Heads:
     Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
     Taught in: positions.
     """
-    if not isinstance(layer.positions, RotaryPositions) or layout not in LAYOUTS:
+    whole = isinstance(layer.positions, RotaryPositions) and not isinstance(layer.positions, PartialRotary)
+    plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm behind them would have to move too
+    if not isinstance(layer.positions, RotaryPositions) or not whole or not plain or layout not in LAYOUTS:
         inside = said(layer.positions)
         raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")
     if layout != layer.positions.layout:

@@ -12,10 +12,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, said
 from mha.interop.hugging_face import PLANS, from_transformers, transformers_plan
+from mha.interop.rotary import PartialRotary
 from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, Reader
 from mha.layers.latent import LatentAttention
@@ -60,10 +62,13 @@ class GivenAngles(RotaryPositions):
         super().__init__(layout=layout)
         self.waves = cos[:, None], sin[:, None]
 
+    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Turn as many channels as there are angles for, the first ones."""
+        turned = 2 * self.waves[0].shape[-1]
+        return torch.cat([super().turn(x[..., :turned], start), x[..., turned:]], -1)
+
     def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         cos, sin = self.waves
-        if 2 * cos.shape[-1] != x.shape[-1]:
-            raise ValueError(f"the model hands over {cos.shape[-1]} angles, but heads of {x.shape[-1]} channels came")
         return cos.to(x), sin.to(x)
 
 
@@ -74,11 +79,11 @@ def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
     if angles is None or not isinstance(layer.positions, RotaryPositions):
         yield
         return
-    own = layer.positions
+    own, pairs = layer.positions, place_for(layer)["turned"] // 2
     if isinstance(angles, Tensor):  # DeepSeek-V2 hands over complex numbers, one for each pair
         cos, sin = angles.real, angles.imag
-    else:
-        cos, sin = (wave[..., : wave.shape[-1] // 2] for wave in angles)
+    else:  # most write every angle twice, once for each half of a head; gpt-oss writes it once
+        cos, sin = (wave[..., :pairs] for wave in angles)
     layer.positions = GivenAngles(cos, sin, own.layout)
     try:
         yield
@@ -158,13 +163,14 @@ class Swapped(nn.Module):
         """Say what the module said whose place this is."""
         bound = self.names.bind(self, *inputs, **named).arguments
         given = {**bound, **bound.pop("kwargs", {})}
-        x, memory = given["hidden_states"], given.get("encoder_hidden_states") if self.cross else None
         self.check(given)
+        x = given["hidden_states"]
+        memory = given.get("encoder_hidden_states") if self.cross else given.get("key_value_states")
         mask = shown(given.get("encoder_attention_mask" if self.cross else "attention_mask"))
         hides = given.get("is_causal")
         hides = self.is_causal if hides is None else bool(hides)
         future = hides and mask is None and x.shape[1] > 1 and self.config._attn_implementation == "sdpa"
-        cache = self.their_cache(given.get("past_key_values"), x.shape[1] if future else None)
+        cache = self.their_cache(given.get("past_key_values"), memory is not None, x.shape[1] if future else None)
         seen: list[Tensor] = []
         with ExitStack() as stack:
             stack.enter_context(turned_by(self.layer, given.get("position_embeddings")))
@@ -182,16 +188,15 @@ class Swapped(nn.Module):
         if self.cross and given.get("encoder_hidden_states") is None:
             raise ValueError("this is cross-attention, but encoder_hidden_states were not given")
 
-    def their_cache(self, cache: Any, first: int | None) -> TheirCache | None:
+    def their_cache(self, cache: Any, cross: bool, first: int | None) -> TheirCache | None:
         """Return the part of their cache that belongs here, as our layer wants it."""
-        if cache is None:
+        both = hasattr(cache, "self_attention_cache")
+        if cache is None or (cross and not both):
             return None
         check_can_cache(self.layer)
-        if hasattr(cache, "self_attention_cache"):
-            return TheirCache(
-                cache if self.cross else cache.self_attention_cache, self.number, cross=self.cross, first=first
-            )
-        return None if self.cross else TheirCache(cache, self.number, first=first)
+        return TheirCache(
+            cache.self_attention_cache if both and not cross else cache, self.number, cross=cross, first=first
+        )
 
 
 @checked
@@ -233,7 +238,7 @@ def place_of(theirs: nn.Module) -> dict[str, Any]:
     if "d_latent" in plan.sizes:  # keys and values come from the words, through the latent
         sizes |= {"kdim": sizes["d_model"], "vdim": sizes["d_model"]}
     weight = next(theirs.parameters())
-    turned = plan.sizes.get("d_rotary", plan.sizes["d_head"]) if plan.positions is not None else 0
+    turned = turned_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
     return sizes | {"turned": turned, "dtype": weight.dtype, "device": weight.device}
 
 
@@ -241,10 +246,18 @@ def place_of(theirs: nn.Module) -> dict[str, Any]:
 def place_for(layer: Heads) -> dict[str, Any]:
     """Say the same of a layer of ours."""
     latent = isinstance(layer, LatentAttention)
-    turned = (layer.d_rotary if latent else layer.d_head) if isinstance(layer.positions, RotaryPositions) else 0
+    turned = turned_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
     widths = [layer.d_model] * 2 if latent else [layer.W_k.in_features, layer.W_v.in_features]
     sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "turned": turned}
     return sizes | {"dtype": layer.W_o.weight.dtype, "device": layer.W_o.weight.device}
+
+
+@checked
+def turned_channels(positions: nn.Module | None, width: int) -> int:
+    """Count the channels of a head, of so many, that positions turn."""
+    if isinstance(positions, PartialRotary):
+        return positions.turned
+    return width if isinstance(positions, RotaryPositions) else 0
 
 
 WORDS = {

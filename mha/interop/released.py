@@ -1,0 +1,166 @@
+"""A layer as models of 2025 combine it: shared keys, and around them norms, a gate or a sink, each of which may be left
+out.
+
+The layers of the course show one idea each. This one exists so that weights of such models have a place.
+
+Taught in: say_nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha.checks import check_number, checked
+from mha.functional.attention import NOTHING, Edits, merge_heads
+from mha.functional.sink_softmax import softmax_with_sink
+from mha.layers.base import channels_of, check_choice, cut_linear
+from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cost import Cost, Part, count_linear
+from mha.layers.grouped import GroupedAttention
+from mha.layers.positions import RelativePositions
+
+
+class NormedLinear(nn.Linear):
+    """A projection behind which every head is brought to length √d, channel by channel weighted.
+
+    Shapes: (…, d_model) gives (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads. Its factor
+        is ``offset`` + norm: released models begin with ones, or with zeros and an offset of 1.
+    Taught in: say_nothing.
+    """
+
+    @checked
+    def __init__(self, linear: nn.Linear, d_head: int, eps: float, offset: float = 0.0) -> None:
+        """Take the weights of a projection, and begin with a norm whose factors are 1."""
+        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.weight = linear.weight
+        if linear.bias is not None:
+            self.bias = linear.bias
+        self.norm = nn.Parameter(torch.full_like(linear.weight[0, :1].expand(d_head), 1.0 - offset))
+        self.eps, self.offset = eps, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project, and norm each head."""
+        heads = super().forward(x).unflatten(-1, (-1, len(self.norm)))
+        return F.rms_norm(heads, self.norm.shape, self.offset + self.norm, self.eps).flatten(-2)
+
+
+class ReleasedAttention(GroupedAttention):
+    """Attend with shared keys, and with what models of 2025 put around them: norms, a gate, a sink.
+
+    Plain when: no norms, no gate and no sinks are asked for; then it is a :class:`mha.GroupedAttention`.
+    Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions turn them; with
+        ``gated`` each channel that was read is multiplied by sigmoid(x W_g); with ``sinks`` each row of weights sums to
+        less than 1.
+    Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
+        written down.
+    Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
+    Raises: ValueError for an eps that is not positive, and as GroupedAttention.
+    Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).
+    Taught in: say_nothing.
+    """
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int,
+        *,
+        norm_eps: float | None = None,
+        norm_offset: float = 0.0,
+        gated: bool = False,
+        sinks: bool = False,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+    ) -> None:
+        """Make the layer; the keywords after ``sinks`` are those of :class:`mha.Heads`."""
+        super().__init__(
+            d_model,
+            heads,
+            kv_heads,
+            d_head=d_head,
+            kdim=kdim,
+            vdim=vdim,
+            bias=bias,
+            dropout=dropout,
+            positions=positions,
+        )
+        self.norm_eps, self.norm_offset, self.gated = norm_eps, norm_offset, gated
+        if norm_eps is not None:
+            check_number(norm_eps=norm_eps, norm_offset=norm_offset)
+            if norm_eps <= 0:
+                raise ValueError(f"norm_eps = {norm_eps}: it must be positive, it keeps the norm from dividing by 0")
+            self.W_q, self.W_k = (NormedLinear(w, self.d_head, norm_eps, norm_offset) for w in (self.W_q, self.W_k))
+        self.W_g = nn.Linear(d_model, heads * self.d_head, bias=False) if gated else None
+        self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j mk"] | None = None,
+        value: Float[Tensor, "b j mv"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | MemoryCache | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Project, attend, gate, merge."""
+        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        heads = self.attend(q, k, v, mask, is_causal=is_causal)
+        if self.W_g is None:
+            return self.merge(heads)
+        return self.W_o(merge_heads(heads) * self.W_g(query).sigmoid())
+
+    def read(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        edits: Edits = NOTHING,
+    ) -> Tensor:
+        """Read, beside the sinks where there are any."""
+        sinks = self.sinks
+        if sinks is not None:
+            edits = replace(edits, normalize=lambda scores: softmax_with_sink(scores, sinks))
+        return super().read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
+
+    @checked
+    @torch.no_grad()
+    def take_heads(self, heads: Iterable[int]) -> "ReleasedAttention":
+        """Make a smaller layer of some heads; each keeps its gate and its sink, and all the norm that they share."""
+        chosen = check_choice(self, heads)
+        smaller = super().take_heads(chosen)
+        if self.norm_eps is not None:
+            for name in ("W_q", "W_k"):
+                normed = NormedLinear(getattr(smaller, name), self.d_head, self.norm_eps, self.norm_offset)
+                normed.norm.data = self.get_parameter(f"{name}.norm").detach().clone()
+                setattr(smaller, name, normed.train(self.training))
+        if self.W_g is not None:
+            smaller.W_g = cut_linear(self.W_g, channels_of(self, chosen), 0)
+        if self.sinks is not None:
+            smaller.sinks = nn.Parameter(self.sinks.detach()[chosen].clone())
+        return smaller
+
+    @checked
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper, as :meth:`Heads.cost` does, and the gate; norms count with their weights only."""
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored or self.sinks is not None)
+        size, inner = self.W_q.weight.element_size(), self.heads * self.d_head
+        parameters = sum(p.numel() for p in self.parameters())
+        if self.W_g is not None:
+            cost.parts["W_g"] = count_linear(self.W_g, b * i)
+            cost.parts["gates"] = Part(0, size * 3 * b * i * inner)
+        return replace(cost, parameters=parameters, weights=size * parameters)
