@@ -110,7 +110,9 @@ def test_a_public_name_is_taught_where_it_says():
 def test_nothing_is_validated_by_assert_and_nothing_is_unpickled():
     for name, tree in FILES.items():
         assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)], name
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        numbers_only = [node for node in calls if "weights_only=True" in map(ast.unparse, node.keywords)]
+        called = {ast.unparse(node.func) for node in calls if node not in numbers_only}
         assert not called & {"torch.load", "pickle.load", "pickle.loads", "torch.save", "eval", "exec"}, name
 
 

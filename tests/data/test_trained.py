@@ -78,7 +78,7 @@ def test_set_up_is_silent_where_all_is_there_and_can_be_told_to_leave_them_out(e
     assert program.main() == 0
     assert capsys.readouterr().out == ""
     monkeypatch.setenv("TRAINED", "no")
-    assert program.main() == 0
+    assert program.main() == 1
     assert "left out" in capsys.readouterr().out
 
 
