@@ -58,7 +58,7 @@ class ReleasedAttention(GroupedAttention):
     Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
         written down.
     Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
-    Raises: ValueError for an eps that is not positive, and as GroupedAttention.
+    Raises: ValueError for an eps that is not positive, an offset below 0 or without norms, and as GroupedAttention.
     Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).
     Taught in: say_nothing.
     """
@@ -94,8 +94,14 @@ class ReleasedAttention(GroupedAttention):
             positions=positions,
         )
         self.norm_eps, self.norm_offset, self.gated = norm_eps, norm_offset, gated
+        check_number(norm_offset=norm_offset)
+        if norm_offset < 0 or (norm_offset and norm_eps is None):
+            raise ValueError(
+                f"norm_offset = {norm_offset}, norm_eps = {norm_eps}: the offset must not be negative, and without "
+                "norms (norm_eps = None) there is nothing that it could be added to: leave it at 0"
+            )
         if norm_eps is not None:
-            check_number(norm_eps=norm_eps, norm_offset=norm_offset)
+            check_number(norm_eps=norm_eps)
             if norm_eps <= 0:
                 raise ValueError(f"norm_eps = {norm_eps}: it must be positive, it keeps the norm from dividing by 0")
             self.W_q, self.W_k = (NormedLinear(w, self.d_head, norm_eps, norm_offset) for w in (self.W_q, self.W_k))

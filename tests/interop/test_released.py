@@ -201,3 +201,9 @@ def test_yarn_is_told_from_plain_positions(transformers):
     assert not reasons
     assert "yarn with beta_fast=32.0" in str(positions)
     assert positions.factor == pytest.approx(1.3466, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"norm_offset": -1.0, "norm_eps": 1e-6}, {"norm_offset": 1.0}])
+def test_an_offset_that_cannot_be_is_refused(options):
+    with pytest.raises(ValueError, match=r"norm_offset = .*must not be negative"):
+        ReleasedAttention(16, 4, 2, **options)
