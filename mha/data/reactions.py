@@ -38,10 +38,12 @@ def made_up(count: int, seed: int = 0) -> list[Reaction]:
     An acid and an amine give an amide (water leaves), an acid and an alcohol an ester (water again; the oxygen that
     stays is the alcohol's), an amine and a bromide a larger amine (the bromine leaves). No two are the same.
 
-    Raises: ValueError for a count that is not whole, below 1, or above the number of different reactions.
+    Raises: ValueError for a count that is not whole, below 1, or above the number of different reactions, and for a
+    ``seed`` below 0: the generator would take it for its positive twin.
     Taught in: reading_heads.
     """
     check_whole(1, count=count)
+    check_whole(0, seed=seed)
     every = [(kind, left, right) for kind in KINDS for left in LEFT for right in RIGHT]
     if count > len(every):
         raise ValueError(f"count = {count}, but the parts give only {len(every)} different reactions")

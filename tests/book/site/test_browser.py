@@ -416,9 +416,13 @@ def test_a_figure_opens_large_by_the_keyboard_and_closes_again(open_page):
 PLAIN = "e => getComputedStyle(e).color"
 
 
-def test_without_javascript_code_has_colors_figures_are_links_and_the_page_says_what_is_missing(open_page):
+def test_without_javascript_formulas_are_drawn_code_has_colors_and_figures_are_links(open_page):
     tab, _ = open_page("notebooks/02_why_scale.html", scripts=False)
-    assert "formulas stay TeX" in tab.locator("article").inner_text()
+    article = tab.locator("article")
+    assert "\\frac" not in article.inner_text()
+    drawn = [formula.bounding_box() for formula in article.locator("mjx-container").all()]
+    assert len(drawn) > 20
+    assert all(box["width"] > 4 and box["height"] > 4 for box in drawn)
     assert len({word.evaluate(PLAIN) for word in tab.locator("div.highlight pre span").all()[:40]}) > 2
     address = tab.locator("a.large").first.get_attribute("href")
     assert address.endswith(".svg")
