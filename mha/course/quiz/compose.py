@@ -121,23 +121,23 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "In a plain layer the bias of `W_k` changes nothing. Does it matter in a composed layer?",
+        "You replace `W_q` and `W_k` of a trained composed layer by noise. What becomes of its mixing matrices?",
         right=(
-            "yes: the mixing weighs it differently at each key",
-            "In a plain row it adds the same to every score and cancels. Multiplied by weights that differ from key to key, it does not.",
+            "nothing: they are made from the layer's inputs",
+            "Base, collecting, spreading and gates never meet a query or a key. Only what they mix, the scores, has changed.",
         ),
         wrong=(
             (
-                "no, the softmax cancels it as always",
-                "It cancels only what is the same for all keys of a row; this no longer is.",
+                "they become noise, as the scores do",
+                "The scores do. But the matrices are made from the inputs, before any projection.",
             ),
             (
-                "no, because the mixing weights come from the layer's inputs",
-                "They do, but what they multiply are the scores, and the bias is in them.",
+                "only the base is left of them",
+                "The base is learned and stays, and so do the parts that each word asks for.",
             ),
             (
-                "yes, also in talking heads",
-                "Talking heads mix by constants: the same for every key of a row, and it cancels again.",
+                "the part of the query changes, the part of the key does not",
+                "The names say whose word is asked, the one that looks or the one that is looked at; its vector is taken, not its query.",
             ),
         ),
     ),

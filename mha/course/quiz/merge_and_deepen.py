@@ -42,7 +42,7 @@ QUESTIONS = (
         "not learn?",
         right=(
             "nothing new: it still does not learn",
-            "Adam divides by the usual size of a gradient. What is missing is not size: the words have become one.",
+            "Adam divides each gradient by its usual size, and the factor of 100 with it. So size was not what was missing.",
         ),
         wrong=(
             ("it learns now, since the first layer gets enough", "Adam's steps do not depend on that factor."),
