@@ -87,8 +87,9 @@ def grid(
     with plt.rc_context(STYLE):
         width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
         height = min(max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9), 5)
+        turned = False
         if _is_narrow():
-            across, width, height = _fit(values, rows, columns, across, written=any(written.values()))
+            across, width, height, turned = _fit(values, rows, columns, across, written=any(written.values()))
         lines = -(-len(values) // across)
         size = (min(width, WIDE), lines * height)
         figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
@@ -98,7 +99,7 @@ def grid(
             axis = axes.flat[place]
             _squares(axis, matrix, low, high, cmap, digits if written[title] else None)
             axis.set_title(textwrap.fill(title, int(11 * (size[0] - 0.5) / across)) if _is_narrow() else title)
-            _labels(axis, () if _is_narrow() and place % across else rows, columns, matrix.shape)
+            _labels(axis, () if _is_narrow() and place % across else rows, columns, matrix.shape, turned=turned)
         if not any(axis.texts for axis in axes.flat):
             _bar(figure, axes, sorted({float(x) for v in values.values() for x in v.flat}))
         plt.show()
@@ -302,18 +303,22 @@ def _upright(axis: Axes, name: str, value: float, turned: int = 90) -> None:
 
 def _fit(
     values: Mapping[str, np.ndarray], rows: Sequence[object], columns: Sequence[object], across: int, *, written: bool
-) -> tuple[int, float, float]:
-    """How many matrices stand beside each other on a phone, how wide that is, and how high one line of them."""
+) -> tuple[int, float, float, bool]:
+    """How many matrices stand beside each other on a phone, how wide that is, how high one line of them, and whether
+    the names of the columns must be turned."""
     beside, below = (0.09 * max((len(str(name)) for name in names), default=1) for names in (rows, columns))
     room = NARROW - beside - (0.1 if written else 0.5)  # without numbers there is a bar of colors
     high, wide = (max(v.shape[axis] for v in values.values()) for axis in (0, 1))
     one = max(1.0, (0.34 if written else 0.16) * wide)
     across = max(1, min(across, int(room // one)))
     square = min(room / across, max(one, 1.2)) / wide
-    return across, NARROW - room + across * square * wide, square * high + 0.5 + (below if below > 0.3 else 0.2)
+    turned = below > min(0.3, square)
+    return across, NARROW - room + across * square * wide, square * high + 0.5 + (below if turned else 0.2), turned
 
 
-def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int]) -> None:
+def _labels(
+    axis: Axes, rows: Sequence[object], columns: Sequence[object], shape: tuple[int, int], *, turned: bool = False
+) -> None:
     axis.set_yticks(
         range(len(rows)) if len(rows) == shape[0] else [], [str(row) for row in rows] if len(rows) == shape[0] else []
     )
@@ -322,7 +327,7 @@ def _labels(axis: Axes, rows: Sequence[object], columns: Sequence[object], shape
         [str(column) for column in columns] if len(columns) == shape[1] else [],
     )
     axis.tick_params(length=0)
-    if _is_narrow() and len(columns) and max(len(str(column)) for column in columns) > 3:
+    if turned:
         axis.tick_params(axis="x", rotation=90)
 
 
