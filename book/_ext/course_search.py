@@ -21,8 +21,12 @@ PLACE = re.compile(r"\((?:\.\./)?(notebooks/\w+)\.ipynb\)")
 ASKED = [  # what readers say who do not know the name
     ("heads not used", "notebooks/11_pruning_heads"),
     ("unused heads", "notebooks/11_pruning_heads"),
+    ("dead heads", "notebooks/11_pruning_heads"),
     ("head does nothing", "notebooks/22_say_nothing"),
     ("nan in softmax", "notebooks/03_masking"),
+    ("sqrt dk", "notebooks/02_why_scale"),
+    ("sqrt d_k", "notebooks/02_why_scale"),
+    ("multi-head", "notebooks/04_why_many_heads"),
 ]
 BLOCKS = (nodes.paragraph, nodes.term, nodes.caption, nodes.rubric, nodes.row, nodes.title, nodes.citation)
 SILENT = (nodes.literal_block, nodes.math_block, nodes.image, nodes.comment, nodes.label)
