@@ -58,7 +58,8 @@ def fit_latent(
         raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a word, where nothing changes")
     both = torch.cat([w_k, w_v]).double()
     shape = None if words is None else _shape_of(words, w_k)
-    left, sizes, right = torch.linalg.svd(both if shape is None else both @ shape.mT, full_matrices=True)
+    seen = both if shape is None else both @ shape.mT
+    left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < w_k.shape[1])
     up = torch.zeros(len(left), w_k.shape[1], dtype=left.dtype, device=left.device)
     up[:, : len(sizes)] = left[:, : len(sizes)] * sizes
     down, up = right[:d_latent], up[:, :d_latent]

@@ -434,7 +434,7 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     if not 1 <= d_latent <= layer.d_model:
         raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a word, where nothing changes")
     found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, words)
-    whole = fit_latent(layer.W_k.weight, layer.W_v.weight, layer.d_model)
+    whole = Latent(torch.eye(layer.d_model), layer.W_k.weight, layer.W_v.weight)
     old, new = copy.deepcopy(layer).double().eval(), _remade(layer, whole).double().eval()
     x = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
     if not torch.allclose(old(x), new(x), rtol=1e-3, atol=1e-3 * float(old(x).abs().max())):
