@@ -68,7 +68,7 @@ def row(exercise, label, mutants):
     told = [(diagnosis, *judge(exercise, wrong)) for diagnosis, wrong in exercise.mistakes.items()]
     caught = sum(not right for _, right, _ in told)
     named = sum(message.endswith(f"It looks like this: {diagnosis}.") for diagnosis, _, message in told)
-    wrong = " · ".join(diagnosis.replace("|", "\\|").replace("$", "\\$") for diagnosis in exercise.mistakes)
+    wrong = " · ".join(exercise.mistakes).replace("|", "\\|").replace("$", "\\$").replace("\n    ", " ")
     name = exercise.name.replace("|", "\\|")
     counts = f"{caught} of {len(told)} | {named} of {len(told)} | {mutants[0]} of {mutants[1]}"
     return f"| {{ref}}`{name} <{label}>` | {counts} | {wrong} |", (len(told), caught, named, *mutants)

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from chapters import named
+from chapters import ROOMS, named
 
 from mha.course.faults import EXHIBITS
 
@@ -52,10 +52,11 @@ def code(*functions):
 
 
 def link(place):
-    """A link to the section of a chapter, such as "split_and_merge#a-fault-from-the-wild"."""
+    """A link to the section of a chapter or side room, such as "split_and_merge#a-fault-from-the-wild"."""
     topic, hash_sign, heading = place.partition("#")
     path = named(topic)
-    return f"[chapter {path.stem[:2]}](../notebooks/{path.name}{hash_sign}{heading})"
+    kind = "room" if path in ROOMS else "chapter"
+    return f"[{kind} {path.stem.partition('_')[0]}](../notebooks/{path.name}{hash_sign}{heading})"
 
 
 def shown(test):

@@ -34,10 +34,10 @@ const heads = D.layers.map((l, a) => {
   const line = make("div", {class: "line", role: "group", "aria-label": l.name}, make("span", {}, l.name));
   grid.append(line);
   return Array.from({length: l.heads}, (_, h) => {
-    const label = `${l.name}, head ${h + 1}`, n = D.tokens[l.rows].length, m = D.tokens[l.cols].length;
+    const label = `${l.name}, head ${h}`, n = D.tokens[l.rows].length, m = D.tokens[l.cols].length;
     const small = make("canvas", {width: m, height: n, "aria-hidden": "true"});
     paint(small, l, h);
-    const b = make("button", {type: "button", class: "head", "aria-label": label, title: label}, small, `${h + 1}`);
+    const b = make("button", {type: "button", class: "head", "aria-label": label, title: label}, small, `${h}`);
     b.onclick = () => choose(a, h);
     b.onkeydown = e => step(e, {ArrowRight: [a, h + 1], ArrowLeft: [a, h - 1], ArrowDown: [a + 1, h], ArrowUp: [a - 1, h]});
     line.append(b);
@@ -175,9 +175,9 @@ function tint(e, w, h, high) {
 function tell(w) {
   const l = layer();
   say.textContent = all && !matrix ? `${l.name}: “${rows()[q]}” looks most ${everywhere(l)}.` :
-    `${l.name}, head ${head + 1}: “${rows()[q]}” ${gives(l, w)}.`;
+    `${l.name}, head ${head}: “${rows()[q]}” ${gives(l, w)}.`;
   bars.replaceChildren(make("b", {}, `“${rows()[q]}” to “${cols()[k]}”`), ...Array.from({length: l.heads}, (_, h) => {
-    const x = weight(l, h, q, k), e = make("span", {}, `head ${h + 1}: ${write(x)}`);
+    const x = weight(l, h, q, k), e = make("span", {}, `head ${h}: ${write(x)}`);
     tint(e, x, h, "3px");
     return e;
   }));
@@ -195,7 +195,7 @@ function everywhere(l) {
   const found = new Map();
   for (let h = 0; h < l.heads; h++) {
     const w = row(h, q), b = best(w), to = nothing(w) ? "nothing" : alike(l.weights, w) > 1 ? "several words alike" : `“${cols()[b]}”`;
-    found.set(to, [...(found.get(to) || []), l.heads > 4 || nothing(w) ? `${h + 1}` : `${h + 1} (${write(w[b])})`]);
+    found.set(to, [...(found.get(to) || []), l.heads > 4 || nothing(w) ? `${h}` : `${h} (${write(w[b])})`]);
   }
   return [...found].map(([to, some]) => `at ${to} in head${some.length > 1 ? "s" : ""} ${some.join(", ")}`).join("; ");
 }
@@ -205,14 +205,14 @@ function explain(l) {
   const sum = each.reduce((x, y) => x + y, 0), most = Math.max(...each.map(Math.abs)) || 1;
   const order = each.map((_, c) => c).filter(c => +write(each[c])).sort((x, y) => Math.abs(each[y]) - Math.abs(each[x])).slice(0, 3);
   const picture = make("div", {class: "products", "aria-hidden": "true"}, ...each.map((x, c) => {
-    const e = make("i", {title: `channel ${c + 1}: ${write(x)}`}), high = 50 * Math.abs(x) / most;
+    const e = make("i", {title: `channel ${c}: ${write(x)}`}), high = 50 * Math.abs(x) / most;
     e.style.background = `linear-gradient(${color(head)},${color(head)}) 0 ${x < 0 ? 50 / (100 - high) * 100 : (50 - high) / (100 - high) * 100}%/100% ${high}% no-repeat,` +
       "linear-gradient(rgba(128,128,128,.8),rgba(128,128,128,.8)) 0 50%/100% 1px no-repeat";
     return e;
   }));
   return [picture, make("p", {}, `Query times key, channel by channel: the ${d} products add up to ${write(sum)}, and to ` +
     `${write(sum / Math.sqrt(d))} after dividing by √${d}.` +
-    (order.length ? ` Largest: ${order.map(c => `channel ${c + 1} (${write(each[c])})`).join(", ")}.` : ""))];
+    (order.length ? ` Largest: ${order.map(c => `channel ${c} (${write(each[c])})`).join(", ")}.` : ""))];
 }
 k = best(row(head, q));
 lay();

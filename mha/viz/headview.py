@@ -36,7 +36,7 @@ class Layer:
         """Say which heads have rows that do not sum to one; a row of zeros looks at nothing and is no surprise."""
         sums = self.weights.sum(-1)
         odd = (abs(sums - 1) > 0.01) & (abs(self.weights).max(-1) > 0)  # half precision rounds by some thousandths
-        heads = [str(h + 1) for h in np.flatnonzero(odd.any(-1))]
+        heads = [str(h) for h in np.flatnonzero(odd.any(-1))]
         if not heads:
             return []
         low, high = sums[odd].min(), sums[odd].max()
@@ -68,7 +68,7 @@ def read_layers(x, what: str) -> list[np.ndarray]:
     for n, array in enumerate(arrays):
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(
-                f"{what} of layer {n + 1}, {said(x)}, have shape {array.shape}, but must be (batch, head, query, key) "
+                f"{what} of layer {n}, {said(x)}, have shape {array.shape}, but must be (batch, head, query, key) "
                 "or (head, query, key), none of them empty; for several layers give a list of such tensors"
             )
     return arrays
@@ -126,7 +126,7 @@ def _pick(x: np.ndarray, item: int | None, name: str, what: str) -> np.ndarray:
     if not np.isfinite(x).all():
         h, i, j = np.argwhere(~np.isfinite(x))[0]
         raise ValueError(
-            f"{what} of {name} hold {x[h, i, j]} (head {h + 1}, row {i}, column {j}): only finite numbers can be drawn"
+            f"{what} of {name} hold {x[h, i, j]} (head {h}, row {i}, column {j}): only finite numbers can be drawn"
         )
     return x
 
@@ -181,7 +181,7 @@ def _packed(layer: Layer, tokens: list[tuple[str, ...]]) -> dict:
 
 def _table(layer: Layer) -> str:
     """For each word that looks and each head: the word it looks at most, and how much."""
-    head = "".join(f"<th scope=col>head {h + 1}</th>" for h in range(len(layer.weights)))
+    head = "".join(f"<th scope=col>head {h}</th>" for h in range(len(layer.weights)))
     lines = []
     for i, word in enumerate(layer.rows):
         cells = "".join(f"<td>{html.escape(_most(w[i], layer.columns))}</td>" for w in layer.weights)
@@ -241,7 +241,7 @@ class HeadView:
         vectors = [[None] * len(layers) if x is None else read_layers(x, s) for x, s in ((q, "q"), (k, "k"))]
         if {len(x) for x in vectors} != {len(layers)}:
             raise ValueError(f"weights of {len(layers)} layers, but q and k of {len(vectors[0])} and {len(vectors[1])}")
-        names = [f"{name} {n + 1}" if len(layers) > 1 else name for n in range(len(layers))]
+        names = [f"{name} {n}" if len(layers) > 1 else name for n in range(len(layers))]
         words = shown(tokens), shown(tokens if keys is None else keys, "keys")
         self.layers = [read_layer(n, *words, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
         self.together = together

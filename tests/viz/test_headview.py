@@ -114,7 +114,7 @@ def test_layers_may_have_different_numbers_of_heads_and_stacks_different_depths(
     view = encoder + HeadView(weights(1, 2, 4, 4), WORDS, name="decoder") + cross
     assert repr(view) == "HeadView of 5 layers with [2, 3, 1, 2, 4] heads"
     found = data(view)
-    assert [layer["name"] for layer in found["layers"]] == ["encoder 1", "encoder 2", "encoder 3", "decoder", "cross"]
+    assert [layer["name"] for layer in found["layers"]] == ["encoder 0", "encoder 1", "encoder 2", "decoder", "cross"]
     assert found["tokens"] == [list("abcde"), WORDS]
     assert [(layer["rows"], layer["cols"]) for layer in found["layers"]] == [(0, 0)] * 3 + [(1, 1), (1, 0)]
     assert len(page(view).find_all("table")) == 5
@@ -134,8 +134,8 @@ def test_weights_that_do_not_sum_to_one_are_said():
     w[1] *= 1.5
     w[2, 3] = 0  # a row with nothing to look at is not odd
     (note,) = page(HeadView(w, WORDS, name="talking")).find_all("p", "note")
-    assert note.text == "talking: weights of head 2 do not sum to one but to 1.50 to 1.50; drawn as they are."
-    assert "heads 1, 2, 3" in page(HeadView(-weights(3, 4, 4), WORDS)).find("p", "note").text
+    assert note.text == "talking: weights of head 1 do not sum to one but to 1.50 to 1.50; drawn as they are."
+    assert "heads 0, 1, 2" in page(HeadView(-weights(3, 4, 4), WORDS)).find("p", "note").text
 
 
 # ---- refused
@@ -145,7 +145,7 @@ def test_weights_that_do_not_sum_to_one_are_said():
 def test_what_is_no_number_is_refused_with_its_place(number):
     w = weights(2, 4, 4)
     w[1, 2, 3] = number
-    with pytest.raises(ValueError, match=r"weights of layer 2 hold \S+ \(head 2, row 2, column 3\)"):
+    with pytest.raises(ValueError, match=r"weights of layer 1 hold \S+ \(head 1, row 2, column 3\)"):
         HeadView([weights(2, 4, 4), w], WORDS)
     with pytest.raises(ValueError, match="q of layer hold"):
         HeadView(weights(2, 4, 4), WORDS, q=w, k=w)
@@ -183,7 +183,7 @@ def test_a_batch_needs_to_be_told_which():
 
 def test_shapes_that_cannot_be_drawn_are_refused():
     for w in (torch.rand(4, 4), torch.rand(1, 2, 0, 4), torch.rand(1, 1, 2, 4, 4)):
-        with pytest.raises(ValueError, match=r"weights of layer 1, .* have shape .* but must be \(batch, head"):
+        with pytest.raises(ValueError, match=r"weights of layer 0, .* have shape .* but must be \(batch, head"):
             HeadView(w, WORDS)
     with pytest.raises(ValueError, match=r"q = .* and k = None belong together"):
         HeadView(weights(2, 4, 4), WORDS, q=torch.rand(2, 4, 3))

@@ -85,34 +85,34 @@ def said(tab):
 def test_pointing_at_a_word_shows_where_it_looks(show):
     tab = show(small())
     tab.locator(".col button").nth(3).hover()
-    assert said(tab) == "layer 1, head 1: “</b>” gives “</b>” 1.00, the most of all words."
+    assert said(tab) == "layer 0, head 0: “</b>” gives “</b>” 1.00, the most of all words."
     assert tab.locator("svg path").count() == 1
     tab.locator(".keys span").nth(0).hover()
-    assert said(tab) == "layer 1, head 1: “</b>” gives “I” 0.00; the most goes to “</b>”, 1.00."
+    assert said(tab) == "layer 0, head 0: “</b>” gives “I” 0.00; the most goes to “</b>”, 1.00."
     assert tab.locator(".bars").inner_text().split("\n")[0] == "“</b>” to “I”"
-    assert tab.locator(".bars span").all_inner_texts() == ["head 1: 0.00", "head 2: 0.00"]
+    assert tab.locator(".bars span").all_inner_texts() == ["head 0: 0.00", "head 1: 0.00"]
 
 
 def test_words_with_the_same_weight_are_told_as_equal(show):
     w = torch.tensor([[[0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3], [0.1, 0.1, 0.8]]])
     tab = show(HeadView(w, ["x", "y", "z"]))
     tab.locator(".col button").nth(1).hover()
-    assert said(tab) == "layer, head 1: “y” gives all 3 words the same, 0.33."
+    assert said(tab) == "layer, head 0: “y” gives all 3 words the same, 0.33."
     tab.locator(".col button").nth(0).hover()
-    assert said(tab) == "layer, head 1: “x” gives “x” 0.40, and as much to 1 more; no word gets more."
+    assert said(tab) == "layer, head 0: “x” gives “x” 0.40, and as much to 1 more; no word gets more."
     tab.locator(".keys span").nth(2).hover()
-    assert said(tab) == "layer, head 1: “x” gives “z” 0.20; the most, 0.40, goes to 2 words alike."
+    assert said(tab) == "layer, head 0: “x” gives “z” 0.20; the most, 0.40, goes to 2 words alike."
 
 
 def test_all_heads_together_say_where_each_looks(show):
     w = torch.zeros(4, 2, 3)
     w[0, :, 1] = w[1, :, 2] = w[3, :, 2] = 1
     tab = show(HeadView(w, ["x", "y"], ["a", "b", "c"], together=True))
-    where = "at “b” in head 1 (1.00); at “c” in heads 2 (1.00), 4 (1.00); at nothing in head 3"
+    where = "at “b” in head 0 (1.00); at “c” in heads 1 (1.00), 3 (1.00); at nothing in head 2"
     assert said(tab) == f"layer: “x” looks most {where}."
     assert tab.locator("svg path").count() == 3
-    tab.get_by_role("button", name="layer, head 2").click()
-    assert said(tab) == "layer, head 2: “x” gives “b” 0.00; the most goes to “c”, 1.00."
+    tab.get_by_role("button", name="layer, head 1").click()
+    assert said(tab) == "layer, head 1: “x” gives “b” 0.00; the most goes to “c”, 1.00."
     assert tab.locator("svg path").count() == 1
 
 
@@ -130,10 +130,10 @@ def test_what_was_chosen_stays_in_sight_under_a_long_list(show):
 
 def test_choosing_a_head_of_any_layer(show):
     tab = show(small())
-    tab.get_by_role("button", name="layer 1, head 2").click()
+    tab.get_by_role("button", name="layer 0, head 1").click()
     tab.locator(".col button").nth(2).hover()
-    assert said(tab) == "layer 1, head 2: “a” gives “saw” 1.00, the most of all words."
-    tab.get_by_role("button", name="layer 2, head 3").click()
+    assert said(tab) == "layer 0, head 1: “a” gives “saw” 1.00, the most of all words."
+    tab.get_by_role("button", name="layer 1, head 2").click()
     assert tab.locator("svg path").count() == 4
     tab.get_by_role("button", name="All heads of the layer").click()
     assert tab.locator("svg path").count() == 12
@@ -145,7 +145,7 @@ def test_the_matrix_shows_each_cell(show):
     tab.get_by_role("button", name="Matrix").click()
     box = tab.locator("canvas.map").bounding_box()
     tab.mouse.move(box["x"] + box["width"] * 3.5 / 4, box["y"] + box["height"] * 1.5 / 4)
-    assert said(tab) == "layer 1, head 1: “saw” gives “</b>” 0.00; the most goes to “saw”, 1.00."
+    assert said(tab) == "layer 0, head 0: “saw” gives “</b>” 0.00; the most goes to “saw”, 1.00."
     pixel = "(c, [x, y]) => c.getContext('2d').getImageData(x, y, 1, 1).data[3]"
     assert tab.locator("canvas.map").evaluate(pixel, [1, 1]) == 255
     assert tab.locator("canvas.map").evaluate(pixel, [1, 0]) == 0
@@ -158,7 +158,7 @@ def test_everything_can_be_done_with_the_keyboard(show):
     tab.keyboard.press("Tab")
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowRight")
-    assert said(tab).startswith("layer 2, head 2:")
+    assert said(tab).startswith("layer 1, head 1:")
     for key in ("Tab", "Tab"):  # lines, matrix
         tab.keyboard.press(key)
     tab.keyboard.press("Enter")
@@ -166,10 +166,10 @@ def test_everything_can_be_done_with_the_keyboard(show):
     tab.keyboard.press("Tab")  # the words
     tab.keyboard.press("End")
     tab.keyboard.press("ArrowRight")
-    assert said(tab) == "layer 2, head 2: “</b>” gives all 4 words the same, 0.25."
+    assert said(tab) == "layer 1, head 1: “</b>” gives all 4 words the same, 0.25."
     assert tab.locator(".bars b").inner_text() == "“</b>” to “saw”"
     tab.keyboard.press("ArrowUp")
-    assert said(tab).startswith("layer 2, head 2: “a” gives")
+    assert said(tab).startswith("layer 1, head 1: “a” gives")
     assert tab.evaluate("document.activeElement.innerText") == "a"
     assert tab.locator(".mha-hv button[tabindex='0']").count() == 2  # one stop for the heads, one for the words
 
@@ -188,7 +188,7 @@ def test_the_products_behind_a_weight_add_up_to_the_score(show):
             assert found == pytest.approx([float(scores[0, i, j]), float(scores[0, i, j]) / 2**0.5], abs=0.011)
             channels = dict(re.findall(r"channel (\d) \((\S+)\)", text))
             assert "0.00" not in channels.values()
-            assert float(channels.get("2", 0)) == pytest.approx(float(q[0, i, 1] * k[0, j, 1]), abs=0.011)
+            assert float(channels.get("1", 0)) == pytest.approx(float(q[0, i, 1] * k[0, j, 1]), abs=0.011)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -261,14 +261,14 @@ def test_moving_between_layers_of_different_lengths(show):
     cross = torch.eye(4)[None, :2].repeat(1, 1, 1)
     tab = show(small() + HeadView(cross, ["x", "y"], list("abcd"), name="cross"))
     tab.locator(".col button").nth(3).hover()
-    tab.get_by_role("button", name="cross, head 1").click()
-    assert said(tab) == "cross, head 1: “y” gives “b” 1.00, the most of all words."
+    tab.get_by_role("button", name="cross, head 0").click()
+    assert said(tab) == "cross, head 0: “y” gives “b” 1.00, the most of all words."
     assert tab.locator(".keys span").all_inner_texts() == list("abcd")
 
 
 def test_a_word_that_looks_at_nothing_says_so(show):
     tab = show(HeadView(torch.zeros(1, 2, 2), ["x", "y"]))
-    assert said(tab) == "layer, head 1: “x” looks at nothing."
+    assert said(tab) == "layer, head 0: “x” looks at nothing."
 
 
 def test_without_scripts_the_table_is_there(show):

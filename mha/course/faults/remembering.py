@@ -75,6 +75,6 @@ REMEMBERING = (
         a_chunk_is_the_loop,
         lambda f: torch.allclose(f(Q, K, V, torch.zeros(64)), (Q @ K.T).tril() @ V, atol=1e-4),
         ("NVlabs/GatedDeltaNet#13",),
-        "overwrite#a-fault-from-the-wild",
+        "decay_first#a-chunk-that-forgets-to-decay",
     ),
 )

@@ -71,14 +71,24 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Attention dropout of 0.5 is on. What do the weights of a row sum to?",
+        "The filling of the target gets no mask of its own. Why does that do no harm?",
         right=(
-            "1 on average, but not in each row",
-            "Kept weights are doubled. Which ones are kept is chance, so a row's sum varies.",
+            "it stands behind the text: the causal mask hides it",
+            "For every real character it is the future. Where it is a label itself, the loss leaves it out.",
         ),
         wrong=(
-            ("exactly 1, since they are normalized afterwards", "Nothing is normalized after dropout."),
-            ("exactly one half", "Kept weights are scaled up, to keep the mean."),
+            (
+                "filling is the number 0, so nothing is read from it",
+                "0 is the number of a character like any other: it has a learned vector, a key and a value.",
+            ),
+            (
+                "it does harm: a translation depends on who else is in the batch",
+                "That is the filling of the source, which nothing else hides. It needs its mask, at calls 1 and 3.",
+            ),
+            (
+                "the decoder never gets any filling",
+                "In training it does: the rows of a batch are filled up to one length, on both sides.",
+            ),
         ),
     ),
 )

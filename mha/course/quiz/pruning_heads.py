@@ -57,16 +57,20 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Gates are trained with λ = 0. How many close?",
+        "A mask silences half of the heads of a layer. What becomes faster?",
         right=(
-            "none, or hardly any",
-            "Nothing is gained by closing. The gate alone does not prune, the price on open gates does.",
+            "nothing",
+            "A silent head is computed and then multiplied by zero. Only a cut makes the matrices smaller.",
         ),
         wrong=(
-            ("the useless ones", "A useless head costs nothing while λ is 0, so its gate feels no pull."),
+            ("the layer: it takes half of the time", "That is what a cut does, which takes rows and columns out."),
             (
-                "about half, because the noise is even",
-                "The noise moves gates for a moment. log a decides, and it starts at open.",
+                "the softmax, but not the projections",
+                "Both are computed for every head. The zero comes only after the read.",
+            ),
+            (
+                "writing with a cache, which keeps half of the keys",
+                "Keys of silent heads are made and kept like all others.",
             ),
         ),
     ),

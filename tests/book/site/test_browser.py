@@ -280,13 +280,13 @@ def test_every_choice_of_the_sliders_and_buttons_shows_one_picture(open_page, pa
 def test_the_heads_on_the_cover_can_be_chosen(open_page):
     tab, problems = open_page("book/intro.html", "phone")
     said = tab.locator(".mha-hv p[aria-live]")
-    told = "two heads: “bank” looks most at “river” in head 1 (0.89); at “the” in head 2 (0.67)."
+    told = "two heads: “bank” looks most at “river” in head 0 (0.89); at “the” in head 1 (0.67)."
     assert said.inner_text() == told
     assert said.bounding_box()["y"] < SIZES["phone"][1] / 2  # without scrolling
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
-    assert said.inner_text() == "two heads, head 2: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
+    assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
-    assert said.inner_text() == "two heads, head 2: “river” gives “the” 0.67, the most of all words."
+    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all words."
     assert problems == []
 
 
