@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -131,11 +130,11 @@ class Exercise:
 
 def _folded(message: str) -> str:
     """Fold lines that are wider than the page; what goes on stands further in."""
-    whole = [line for line in message.splitlines() if line]
-    deeper = [" " * (len(line) - len(line.lstrip()) + 2) for line in whole]
-    how = {"break_long_words": False, "break_on_hyphens": False}
-    parts = (wrap(line, PAGE, subsequent_indent=more, **how) for line, more in zip(whole, deeper, strict=True))
-    return "\n".join(chain.from_iterable(parts))
+    folded = []
+    for line in filter(None, message.splitlines()):
+        deeper = " " * (len(line) - len(line.lstrip()) + 2)
+        folded += wrap(line, PAGE, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(folded)
 
 
 def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
