@@ -1,5 +1,15 @@
 """What only the book's pages use: exercises, questions, faults, the comparison of all layers."""
 
+import sys
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+
+if "ipykernel" in sys.modules and find_spec("tqdm") is not None:
+    with warnings.catch_warnings():  # without ipywidgets, the progress bars that transformers imports complain
+        warnings.simplefilter("ignore")
+        import_module("tqdm.auto")
+
 TOPICS = (  # the chapters in the order of the book, named as their notebooks are
     "why_attention",
     "why_scale",

@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import check_finite, check_whole, checked
+from mha.checks import check_finite, check_like_weights, check_whole, checked
+
+RIDGE = 1e-2  # added to the words in every direction, as a share of their usual size
 
 
 class Latent(NamedTuple):
@@ -27,14 +29,20 @@ class Latent(NamedTuple):
 
 
 @checked
-def fit_latent(w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int) -> Latent:
+def fit_latent(
+    w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int, words: Float[Tensor, "... m"] | None = None
+) -> Latent:
     """Find the shortest way through ``d_latent`` numbers that changes two projections least.
 
     It cuts the singular values of both, laid below each other: no other factors of that width come closer to the two
-    together (Frobenius norm). From the rank of the pair on nothing changes.
+    together (Frobenius norm). With ``words``, it is not the weights that come closest but the keys and values of these
+    words, taken together: what no word ever shows need not be kept. Give thousands of words, which the layer really
+    reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
+    rank of the pair on nothing changes.
 
-    Shapes: weights as ``nn.Linear`` stores them; in the result the rows of ``down`` are orthonormal.
-    Raises: ValueError where the two read words of different width, where ``d_latent`` is below 1 or above that width.
+    Shapes: weights as ``nn.Linear`` stores them, words (..., m); in the result the rows of ``down`` are orthonormal.
+    Raises: ValueError where weights and words are of different width or type, where ``d_latent`` is below 1 or above
+        that width, where there are no words or only zeros.
     Source: Eckart and Young 1936.
     Taught in: compress.
     """
@@ -48,11 +56,32 @@ def fit_latent(w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: i
         raise ValueError(f"w_k {tuple(w_k.shape)} and w_v {tuple(w_v.shape)}: neither may be empty")
     if not 1 <= d_latent <= w_k.shape[1]:
         raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a word, where nothing changes")
-    left, sizes, right = torch.linalg.svd(torch.cat([w_k, w_v]).double(), full_matrices=True)
+    both = torch.cat([w_k, w_v]).double()
+    shape = None if words is None else _shape_of(words, w_k)
+    seen = both if shape is None else both @ shape.mT
+    left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < w_k.shape[1])
     up = torch.zeros(len(left), w_k.shape[1], dtype=left.dtype, device=left.device)
     up[:, : len(sizes)] = left[:, : len(sizes)] * sizes
-    keys, values = up[:, :d_latent].to(w_k).split([len(w_k), len(w_v)])
-    return Latent(right[:d_latent].to(w_k), keys, values)
+    down, up = right[:d_latent], up[:, :d_latent]
+    if shape is not None:  # back from words of equal size in all directions, and orthonormal again
+        down, turn = torch.linalg.qr(torch.linalg.solve_triangular(shape, down.mT, upper=True))
+        down, up = down.mT, up @ turn.mT
+    keys, values = up.to(w_k).split([len(w_k), len(w_v)])
+    return Latent(down.to(w_k), keys, values)
+
+
+def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
+    """Return the triangle R of words = QR: projections of the words are as large as those of its rows."""
+    check_like_weights("words", words, weight)
+    check_finite(words=words)
+    if words.shape[-1:] != weight.shape[1:] or not words.any():
+        raise ValueError(
+            f"words of shape {tuple(words.shape)}: give words of {weight.shape[1]} numbers, as the weights read them, "
+            "and not only zeros"
+        )
+    rows = words.reshape(-1, words.shape[-1]).double()
+    little = RIDGE * rows.square().sum().div(rows.shape[1]).sqrt()
+    return torch.linalg.qr(torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])).R
 
 
 class Operations(NamedTuple):

@@ -62,7 +62,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
             f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
             "channels: on so few any two heads could be turned into each other. Give more words"
         )
-    k, v = (split_heads(linear(x), layer.heads).transpose(0, 1).flatten(1, 2) for linear in (layer.W_k, layer.W_v))
+    k, v = (split_heads(_shorter(linear(x)), layer.heads)[0] for linear in (layer.W_k, layer.W_v))
     rotary = getattr(layer.positions, "layout", None)
     size = layer.heads // kv_heads
     groups = torch.arange(layer.heads).view(kv_heads, size).tolist()
@@ -77,6 +77,12 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     _write(new, order, turn_k, turn_v)
     after = {"keys": likeness(k @ turn_k, groups), "values": likeness(v @ turn_v, groups)}
     return Aligned(new, groups, before, after)
+
+
+def _shorter(x: Tensor) -> Tensor:
+    """Keep no more rows (b, n, c) than there are channels: (1, ≤ c, c), with the same inner products of channels."""
+    rows = x.flatten(0, 1)
+    return (torch.linalg.qr(rows, mode="r").R if len(rows) > rows.shape[1] else rows)[None]
 
 
 def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> None:

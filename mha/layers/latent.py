@@ -406,15 +406,17 @@ class LatentAttention(Heads):
 
 @checked
 @torch.no_grad()
-def compress(layer: Heads, d_latent: int) -> LatentAttention:
+def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None = None) -> LatentAttention:
     """Let a trained layer keep ``d_latent`` numbers a word in place of keys and values, and change it least.
 
     ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
-    and biases stay. From the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d
-    for g shared key heads of width d.
+    and biases stay. With ``words``, thousands of rows that this layer usually reads, what changes least is the keys and
+    values of such words; without, the weights. From the rank of the pair on nothing changes: at the latest with
+    ``d_model``, and with 2 · g · d for g shared key heads of width d.
 
-    Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, and for a layer that computes something else
-        than plain heads which may share keys: it is tried on a few random words.
+    Shapes: words (..., d_model), for example what a forward hook has seen, (b, n, d_model).
+    Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
+        that computes something else than plain heads which may share keys: it is tried on a few random words.
     Differs from the paper: it trains latents from the start and converts nothing.
     Taught in: compress.
     """
@@ -431,12 +433,13 @@ def compress(layer: Heads, d_latent: int) -> LatentAttention:
         )
     if not 1 <= d_latent <= layer.d_model:
         raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a word, where nothing changes")
-    found = fit_latent(layer.W_k.weight, layer.W_v.weight, layer.d_model)
-    old, new = copy.deepcopy(layer).double().eval(), _remade(layer, found).double().eval()
-    words = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
-    if not torch.allclose(old(words), new(words), rtol=1e-3, atol=1e-3 * float(old(words).abs().max())):
+    found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, words)
+    whole = Latent(torch.eye(layer.d_model), layer.W_k.weight, layer.W_v.weight)
+    old, new = copy.deepcopy(layer).double().eval(), _remade(layer, whole).double().eval()
+    x = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
+    if not torch.allclose(old(x), new(x), rtol=1e-3, atol=1e-3 * float(old(x).abs().max())):
         raise ValueError(f"{name} computes something else than plain heads: on random words its output differs")
-    return _remade(layer, Latent(*(part[:d_latent] if n == 0 else part[:, :d_latent] for n, part in enumerate(found))))
+    return _remade(layer, found)
 
 
 def _remade(layer: Heads, found: Latent) -> LatentAttention:

@@ -4,19 +4,13 @@ Taught in: why_attention.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable
-from importlib import import_module
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from mha.checks import check_number, check_whole, checked, said
-
-with warnings.catch_warnings():  # the bars of ``transformers``: in a notebook without ipywidgets they complain, once
-    warnings.simplefilter("ignore")
-    import_module("tqdm.auto")
 
 
 def check_rates(**rates: float) -> None:

@@ -485,6 +485,17 @@ def test_a_call_prints_what_the_judge_says(capsys):
     assert lines == ["✗ double: yours gives 0.75, right is 3", "  input: x = 1.5", "  It looks like this: half."]
 
 
+def test_a_long_message_is_folded_where_the_page_ends(capsys):
+    def failing(x):
+        raise ValueError("a message of many words, " * 9)
+
+    DOUBLE(failing)
+    first, *more = capsys.readouterr().out.splitlines()
+    assert max(map(len, (first, *more))) <= 72
+    assert all(line.startswith("  ") for line in more)
+    assert " ".join([first, *(line.strip() for line in more)]) == judge(DOUBLE, failing)[1].rstrip()
+
+
 def test_a_mistake_must_fit_on_every_case_to_be_named():
     right, message = judge(DOUBLE, lambda x: x * x if x < 2 else 0.0)
     assert not right

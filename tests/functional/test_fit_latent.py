@@ -46,6 +46,58 @@ def test_float32_weights_give_float32_factors():
     assert {part.dtype for part in found} == {torch.float32}
 
 
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 7), st.integers(1, 30), st.integers(0, 9))
+def test_for_words_the_tail_of_their_own_singular_values_is_lost(rows_k, rows_v, width, count, seed):
+    random = torch.Generator().manual_seed(seed)
+    w_k, w_v = (torch.randn(n, width, generator=random) for n in (rows_k, rows_v))
+    words = torch.randn(count, width, generator=random) * torch.logspace(0, -1, width)
+    little = 1e-2 * words.norm() / width**0.5 * torch.eye(width)
+    seen = torch.cat([words, little])  # what is said to be added in every direction
+    sizes = torch.linalg.svdvals(seen @ torch.cat([w_k, w_v]).T)
+    for d_latent in range(1, width + 1):
+        found = fit_latent(w_k, w_v, d_latent, words)
+        assert (len(found.down), found.keys.shape[1], found.values.shape[1]) == (d_latent,) * 3
+        lost = seen @ torch.cat([found.keys @ found.down - w_k, found.values @ found.down - w_v]).T
+        assert abs(float(lost.norm() - sizes[d_latent:].norm())) < 1e-10
+        assert error(found.down @ found.down.T, torch.eye(d_latent)) < LIMIT
+
+
+def test_no_latent_that_is_drawn_or_learned_is_closer_for_the_words():
+    torch.manual_seed(0)
+    w_k, w_v, words = torch.randn(6, 8), torch.randn(4, 8), torch.randn(200, 8) * torch.linspace(2, 0.1, 8)
+    both = torch.cat([w_k, w_v])
+    found = fit_latent(w_k, w_v, 3, words)
+
+    def lost(down, up):
+        return float((words @ (up @ down - both).T).norm())
+
+    best = lost(found.down, torch.cat([found.keys, found.values]))
+    plain = fit_latent(w_k, w_v, 3)
+    assert best < 0.9 * lost(plain.down, torch.cat([plain.keys, plain.values]))
+    for _ in range(20):
+        down = torch.linalg.qr(torch.randn(8, 3)).Q.T
+        up = torch.linalg.lstsq(words @ down.T, words @ both.T).solution.T
+        assert best < lost(down, up)
+        for _ in range(30):  # alternating least squares, which can only come closer
+            down = torch.linalg.pinv(up) @ both
+            up = torch.linalg.lstsq(words @ down.T, words @ both.T).solution.T
+        assert best < 1.001 * lost(down, up)
+
+
+def test_words_of_equal_size_in_all_directions_change_nothing():
+    w_k, w_v = torch.randn(5, 6), torch.randn(4, 6)
+    one, other = fit_latent(w_k, w_v, 2), fit_latent(w_k, w_v, 2, 7 * torch.eye(6).view(2, 3, 6))
+    assert error(one.keys @ one.down, other.keys @ other.down) < LIMIT
+    assert error(one.values @ one.down, other.values @ other.down) < LIMIT
+
+
+def test_from_the_rank_of_the_pair_on_nothing_is_lost_for_words_that_were_never_seen():
+    base, words = torch.randn(3, 11), torch.randn(2, 11)  # fewer words than channels
+    w_k, w_v = torch.randn(8, 3) @ base, torch.randn(6, 3) @ base
+    assert distance(fit_latent(w_k, w_v, 3, words), w_k, w_v) < 1e-10
+    assert distance(fit_latent(w_k, w_v, 2, words), w_k, w_v) > 0.1
+
+
 def loop(i, j, heads, d_head, d_latent, d_rotary):
     """Multiply and add, one word and one head at a time."""
     expanded = absorbed = 0
@@ -87,6 +139,18 @@ def test_projections_of_different_words_are_refused(reader):
         fit_latent(torch.randn(4, 6), torch.randn(4, 5), 2)
     with pytest.raises(ValueError, match=r"w_v of shape .*holds NaN"):
         fit_latent(torch.randn(4, 6), torch.full((4, 6), torch.nan), 2)
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (3, 5), (6, 1), (0,), ()])
+def test_words_that_say_nothing_are_refused(reader, shape):
+    with pytest.raises(ValueError, match=r"words of shape \(.*\): give words of 6 numbers, as the weights read them"):
+        fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(shape))
+    with pytest.raises(ValueError, match=r"words of shape \(3, 6\): give words of 6 numbers, .*and not only zeros"):
+        fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.zeros(3, 6))
+    with pytest.raises(ValueError, match=r"words of shape .*holds NaN"):
+        fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.full((3, 6), torch.nan))
+    with pytest.raises(TypeError, match=r"words has dtype torch\.float32, but the weights have torch.float64"):
+        fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(3, 6).float())
 
 
 def test_counts_of_nothing_are_refused(reader):

@@ -310,6 +310,22 @@ def test_a_compressed_layer_keeps_what_is_not_compressed():
     assert compress(plain, 5).W_k.weight.dtype == torch.float16
 
 
+@pytest.mark.parametrize("absorb", [False, True])
+def test_a_layer_compressed_for_its_words_errs_less_on_other_words_like_them(absorb):
+    torch.manual_seed(0)
+    plain = mha.GroupedAttention(24, 4, 2)
+    for weight in plain.parameters():
+        nn.init.normal_(weight, std=0.2)  # scores near 1: a softmax that chooses one word shows no small errors
+    shape = torch.randn(24, 24) * torch.logspace(0, -1, 24)  # most of a word lies in few directions
+    seen, other = torch.randn(8, 50, 24) @ shape.T, torch.randn(8, 5, 24) @ shape.T
+    right = plain(other)
+    for d_latent in (6, 12, 18):
+        one, two = compress(plain, d_latent), compress(plain, d_latent, seen)
+        of_weights, of_words = ((new.eval()(other, absorb=absorb) - right).norm() for new in (one, two))
+        assert of_words < 0.95 * of_weights
+    assert error(compress(plain, 24, seen)(other, absorb=absorb), right) < LIMIT
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -334,6 +350,11 @@ class Doubled(mha.MultiHeadAttention):
 def test_a_width_out_of_range_is_refused(reader, d_latent):
     with pytest.raises(ValueError, match=f"d_latent = {d_latent}: 1 to 12"):
         compress(mha.MultiHeadAttention(12, 3), d_latent)
+
+
+def test_words_that_the_layer_does_not_read_are_refused(reader):
+    with pytest.raises(ValueError, match=r"words of shape \(2, 5, 11\): give words of 12 numbers"):
+        compress(mha.MultiHeadAttention(12, 3), 4, torch.randn(2, 5, 11))
 
 
 def test_from_plain_refuses_inputs_of_other_widths(reader):

@@ -121,7 +121,7 @@ check_part = Exercise(
             lambda *a: _part(*a, rows=slice(0, len(a[4]) // a[7]))
         ),
     },
-    next_step="Next: is a second device worth it?",
+    next_step="Next: a second device?",
     tolerance=1e-8,
 )
 
@@ -222,6 +222,6 @@ check_join = Exercise(
             (s * (t - t.max(0).values).exp())[..., None] * r
         ).sum(0),
     },
-    next_step="So words can live apart.",
+    next_step="Words can live apart.",
     tolerance=1e-8,
 )

@@ -107,7 +107,7 @@ check_mask = Exercise(
         ),
         "all texts have the filling of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
     },
-    next_step="Next: shared heads.",
+    next_step="Next: sharing.",
 )
 
 
@@ -166,7 +166,7 @@ check_shared = Exercise(
     },
     room=lambda q, k, v: max(q.numel(), k.numel(), q.numel() // q.shape[-1] * k.shape[2]),
     too_large="The keys are copied; a matrix product copies them too where it must first stretch an axis of length 1.",
-    next_step="Next: heads on several machines.",
+    next_step="Next: several machines.",
 )
 
 
@@ -216,5 +216,5 @@ check_turn = Exercise(
             lambda a, b: torch.linalg.qr(a.mT @ b)[0]
         ),
     },
-    next_step="So heads are merged without a loss, where they say the same.",
+    next_step="So heads can merge.",
 )

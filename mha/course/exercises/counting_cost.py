@@ -46,7 +46,7 @@ check_operations = Exercise(
         ),
         "the batch is forgotten": lambda b, *rest: _count(1, *rest),
     },
-    next_step="Next: from operations to time.",
+    next_step="Next: operations to time.",
 )
 
 
@@ -89,7 +89,7 @@ check_time = Exercise(
             lambda steps, flops, bandwidth: sum(max(f / bandwidth, m / flops) for f, m in steps)
         ),
     },
-    next_step="Next: what limits one more word.",
+    next_step="Next: what limits a word.",
 )
 
 
@@ -137,7 +137,7 @@ check_intensity = Exercise(
             lambda *a: _intensity(*a, extra=4)
         ),
     },
-    next_step="Next: two halves of a softmax.",
+    next_step="Next: halves of a softmax.",
 )
 
 
@@ -198,5 +198,5 @@ check_join = Exercise(
             (a[0] - torch.maximum(a[0], a[3])).exp() * a[2] + (a[3] - torch.maximum(a[0], a[3])).exp() * a[5]
         ),
     },
-    next_step="The next chapter builds the cache.",
+    next_step="Next chapter: the cache.",
 )

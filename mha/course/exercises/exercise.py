@@ -5,7 +5,9 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from mha.course import TOPICS
@@ -13,6 +15,8 @@ from mha.course.exercises.compare import compare, same, show_case
 from mha.course.exercises.legal import Draw, find_rare_fault
 from mha.course.exercises.rules import broken_rule, find_later_faults
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
+
+PAGE = 72  # columns of a printed message that a small laptop shows without scrolling
 
 
 def _file() -> Path:
@@ -120,9 +124,18 @@ class Exercise:
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
         right, message = judge(self, answer)
-        print(message)
+        print(message if right else _folded(message))
         if right:
             solved(self, answer)
+
+
+def _folded(message: str) -> str:
+    """Fold lines that are wider than the page; what goes on stands further in."""
+    whole = [line for line in message.splitlines() if line]
+    deeper = [" " * (len(line) - len(line.lstrip()) + 2) for line in whole]
+    how = {"break_long_words": False, "break_on_hyphens": False}
+    parts = (wrap(line, PAGE, subsequent_indent=more, **how) for line, more in zip(whole, deeper, strict=True))
+    return "\n".join(chain.from_iterable(parts))
 
 
 def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:

@@ -39,7 +39,7 @@ check_lean = Exercise(
         "the query bias is dropped, but it changes the scores": lambda q, k, v, w, o: [torch.zeros_like(q), o + v @ w],
         "query and key bias have changed places": lambda q, k, v, w, o: [k, o + v @ w],
     },
-    next_step="Next: distances behind a cache.",
+    next_step="Next: behind a cache.",
 )
 
 

@@ -122,21 +122,18 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Three processes stand still in an all-reduce, the fourth has ended without a message. What would have made this easy to find?",
+        "A text is written word by word on eight devices of one machine instead of one. What of a step does not become smaller?",
         right=(
-            "a starter that watches all processes and a limit on waiting",
-            "The cause is known to whoever sees the fourth one end. The others can only say that they wait.",
+            "the fixed price of a message, in every layer",
+            "A sum of one row has few bytes, and still all must meet. The more devices read at once, the more this counts.",
         ),
         wrong=(
+            ("the weights that a device reads", "Each device holds an eighth of them, and reads no others."),
             (
-                "a larger limit on waiting in all four of the processes",
-                "They would stand still for longer. Nobody is going to come.",
+                "the cache that a device reads",
+                "Each keeps the keys and values of its own key heads: an eighth, if there are eight or more.",
             ),
-            (
-                "an all-reduce that leaves out missing terms",
-                "A sum without a term is a wrong output, and it raises no error.",
-            ),
-            ("printing the loss in process 0 only", "Process 0 is one of those that wait. It prints nothing."),
+            ("the operations of a device", "It has an eighth of the heads, and writes its own term only."),
         ),
     ),
 )
