@@ -27,11 +27,16 @@ def best_turn(
     check_finite(target=target)
     if 0 in heads.shape or target.shape[1:] != heads.shape[1:]:
         raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many words")
-    norms = heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1)
+    turns, inner = _turns(heads, layout, target)
+    return turns, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
+
+
+def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the turns, and the inner products that they reach."""
     products = torch.einsum("hnd,tne->htde", heads, target)
     if layout is None:
         u, s, vt = torch.linalg.svd(products)
-        return u @ vt, s.sum(-1) / norms
+        return u @ vt, s.sum(-1)
     d = heads.shape[-1]
     even, odd = pairs(d, layout)
     straight = products[..., even, even] + products[..., odd, odd]
@@ -39,7 +44,7 @@ def best_turn(
     angle, turns = torch.atan2(across, straight), products.new_zeros(products.shape)
     turns[..., even, even] = turns[..., odd, odd] = angle.cos()
     turns[..., even, odd], turns[..., odd, even] = angle.sin(), -angle.sin()
-    return turns, torch.hypot(straight, across).sum(-1) / norms
+    return turns, torch.hypot(straight, across).sum(-1)
 
 
 @checked
@@ -55,15 +60,16 @@ def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float =
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
     """
-    turns, _ = best_turn(heads, layout, heads[:1])
-    turns = turns[:, 0]
+    turns = best_turn(heads, layout, heads[:1])[0][:, 0]
     turns[0] = torch.eye(heads.shape[-1]).to(heads)
-    reached = pairwise(heads @ turns).sum()
+    turned = heads @ turns
+    reached = pairwise(turned).sum()
     for _ in range(rounds if len(heads) > 2 else 0):
-        found = best_turn(heads, layout, (heads @ turns).mean(0, keepdim=True))[0][:, 0]
-        now = pairwise(heads @ found).sum()
+        found = _turns(heads, layout, turned.mean(0, keepdim=True))[0][:, 0]
+        nearer = heads @ found
+        now = pairwise(nearer).sum()
         if now > reached:
-            turns = found
+            turns, turned = found, nearer
         if now - reached < limit:
             break
         reached = now
