@@ -123,12 +123,12 @@ class Exercise:
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
         right, message = judge(self, answer)
-        print(message if right else _folded(message))
+        print(message if right else folded(message))
         if right:
             solved(self, answer)
 
 
-def _folded(message: str) -> str:
+def folded(message: str) -> str:
     """Fold lines that are wider than the page; what goes on stands further in."""
     folded = []
     for line in filter(None, message.splitlines()):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from mha.course.exercises.exercise import Exercise, judge
+from mha.course.exercises.exercise import Exercise, folded, judge
 from mha.course.exercises.legal import Draw
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.masks import causal_mask
@@ -192,7 +192,8 @@ class LayerExercise(Exercise):
 
     def __call__(self, answer: Callable) -> None:
         """Check a class and print what was found."""
-        print(judge(self, lambda *case: None if answer is None else _run(answer, *case))[1])
+        right, message = judge(self, lambda *case: None if answer is None else _run(answer, *case))
+        print(message if right else folded(message))
 
 
 check_layer = LayerExercise(
