@@ -27,7 +27,7 @@ QUESTIONS = (
     Question(
         "Somebody mixes scores after the mask and uses −1e9 for hidden ones. Nothing is NaN. What can still go wrong?",
         right=(
-            "a negative mixing weight turns −1e9 into +1e9, and the hidden key wins",
+            "mixing weights that sum below 0 make −1e9 positive, and the hidden key wins",
             "The mixture is taken along the heads, and all heads hold −1e9 there. The leak detector sees it.",
         ),
         wrong=(

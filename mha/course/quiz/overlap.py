@@ -54,7 +54,7 @@ QUESTIONS = (
         wrong=(
             (
                 "publish: six points are far more than the noise of a test set",
-                "The noise of training is another one, and it can be larger. In this chapter it was.",
+                "The noise of training is another one, and a test set does not show it.",
             ),
             ("train longer", "A longer run is still one run for each layer."),
             ("use a larger overlap, which must help even more", "First find out whether there is anything to enlarge."),

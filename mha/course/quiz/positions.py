@@ -52,7 +52,7 @@ QUESTIONS = (
     Question(
         "Linear bias (ALiBi) goes on reading where a text is longer than any in training. What is its price?",
         right=(
-            "a head can only prefer what is near",
+            "its bias can only prefer what is near",
             "In the chapter it could not learn to repeat the first word, which sinusoidal and rotary positions could.",
         ),
         wrong=(

@@ -109,7 +109,7 @@ QUESTIONS = (
             ),
             (
                 "rows and columns of heads 0 and 3",
-                "The residual stream keeps its width. The output must stay as wide as it was.",
+                "The output must stay as wide as it was, or nothing fits behind it.",
             ),
         ),
     ),

@@ -71,13 +71,13 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "The balance loss falls to what even use gives. What do you know?",
+        "All routed heads are chosen equally often. What do you know?",
         right=(
-            "the routed heads are chosen about equally often",
-            "It looks at averages over all queries. Whether each choice is a good one it cannot see.",
+            "the balance loss has the value of even use",
+            "Then the probabilities do not matter to it. Whether each choice is a good one it cannot see.",
         ),
         wrong=(
-            ("the model is better", "Here it was not. Even use is a means, and costs a little freedom."),
+            ("the model is better", "Here it was not. Even use is a means."),
             (
                 "each query uses all heads equally",
                 "A query still uses the heads it chose and no others. The average over queries is even.",

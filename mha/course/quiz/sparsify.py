@@ -24,7 +24,7 @@ QUESTIONS = (
         wrong=(
             ("softmax is worse than sparse weights", "You did not get softmax. Test that α = 1 equals softmax first."),
             ("the weights are NaN", "NaN would stop the training at once. Here the numbers look healthy."),
-            ("α cannot be learned at 1", "True for a sigmoid, but a fixed α of 1 should still be softmax."),
+            ("α cannot be learned at 1", "Here α is fixed, and a fixed 1 should still be softmax."),
         ),
     ),
     Question(
