@@ -33,6 +33,7 @@ BROKEN = """() => {
   const marked = 'mjx-merror, [data-mjx-error], mjx-mtext[style*="red"]';  // the last: a command that does not exist
   return [...document.querySelectorAll(marked)].map(e => e.textContent.slice(0, 80));
 }"""
+EMPTY = "[...document.images].filter(i => i.complete && i.currentSrc && !i.naturalWidth).map(i => i.currentSrc)"
 DRAWN = "places => places.map(one => [one.dataset.tex, one.querySelector('mjx-container').textContent])"
 
 LAID_OUT = ".cell { content-visibility: visible !important }"  # cells far away count too
@@ -59,7 +60,7 @@ def open_page(browser, address):
         bad = ("error", "warning")
         tab.on("console", lambda said: problems.append(f"console: {said.text}") if said.type in bad else None)
         tab.on("pageerror", lambda error: problems.append(f"script: {error}"))
-        tab.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
+        tab.on("requestfailed", lambda r: None if given_up(r) else problems.append(f"failed: {r.url}"))
         tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
         tab.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url))
         tab.goto(f"{address}/{page}", wait_until="load")
@@ -71,6 +72,11 @@ def open_page(browser, address):
     yield open_it
     for context in contexts:
         context.close()
+
+
+def given_up(request):
+    """The browser itself stopped fetching, as when a picture's other size fits the window better; the server answered."""
+    return request.failure == "net::ERR_ABORTED"
 
 
 def has_own_mathjax():
@@ -91,6 +97,7 @@ def check_page(tab, problems, page, size):
         name = f"{page.removesuffix('.html').replace('/', '_')}_{size}_{theme}.png"
         tab.screenshot(path=SHOTS / name, full_page=theme == "light")
         assert problems == []
+        assert tab.evaluate(EMPTY) == [], "pictures that did not arrive"
         assert tab.evaluate(UNREADY) == [], "mathematics that was not drawn"
         assert tab.evaluate(BROKEN) == [], "mathematics with an error in it"
         assert tab.evaluate(WIDER) <= 0, "the page is wider than the window"
