@@ -6,6 +6,7 @@ that only draw, or only put numbers in order for it. Without JavaScript they ope
 
 import ast
 import textwrap
+from itertools import pairwise
 
 from docutils import nodes
 
@@ -95,20 +96,68 @@ def fold(kind, summary, source, like):
     return [begin, block, nodes.raw("", "</details>", format="html")]
 
 
+def fold_ahead(sources, follow, whole=()):
+    """The parts of all cells of a page; what only prepares the drawing of the cell that follows is folded as drawing.
+
+    ``follow`` says of each cell but the last whether the next one stands right below, with nothing between the two;
+    ``whole`` are the cells that stay as they are.
+    """
+    folded = [parts(source) for source in sources]
+    needed = {name for source in whole for name in _names(source)}
+    for n in range(len(sources) - 1, -1, -1):
+        shown, drawing, *checked = folded[n]
+        if shown and not drawing and n < len(follow) and follow[n] and folded[n + 1][1] and _prepares(shown, needed):
+            folded[n] = "", shown, *checked
+        needed |= _names(folded[n][0])
+    return folded
+
+
+def _prepares(source, needed):
+    """Whether lines only put numbers in order, and no line that a page shows further down needs them."""
+    body = ast.parse(source).body
+    calls = [node.func for node in ast.walk(ast.Module(body, [])) if isinstance(node, ast.Call)]
+    made = {name.id for one in body for name in _assigned(one)}
+    return (
+        all(isinstance(one, ast.Assign | ast.AugAssign) for one in body)
+        and all(map(_is_plain, calls))
+        and not made & needed
+    )
+
+
+def _names(source):
+    try:
+        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    except SyntaxError:
+        return set()
+
+
 def quiet(app, doctree):
     """Fold checks and drawing in every cell of a page."""
-    for cell in list(doctree.findall(nodes.container)):
-        if "cell" not in cell["classes"] or UNTOUCHED in cell["classes"]:
+    cells = [one for one in doctree.findall(nodes.container) if "cell" in one["classes"]]
+    whole = [block.astext() for cell in cells if UNTOUCHED in cell["classes"] for block in _code(cell)]
+    blocks = [block for cell in cells if UNTOUCHED not in cell["classes"] for block in _code(cell)]
+    follow = [_stands_above(one, other) for one, other in pairwise(blocks)]
+    folded = fold_ahead([block.astext() for block in blocks], follow, whole)
+    for block, (shown, drawing, checked, count) in zip(blocks, folded, strict=True):
+        if not drawing and not count:
             continue
-        for box in (one for one in cell.children if "cell_input" in one.get("classes", [])):
-            for block in list(box.findall(nodes.literal_block)):
-                shown, drawing, checked, count = parts(block.astext())
-                if not drawing and not count:
-                    continue
-                new = [nodes.literal_block(shown, shown, **block.attributes)] if shown else []
-                new += fold("drawing", "the drawing", drawing, block) if drawing else []
-                new += fold("checks", f"✓ {count} check{'s' * (count > 1)}", checked, block) if count else []
-                block.parent.replace(block, new)
+        new = [nodes.literal_block(shown, shown, **block.attributes)] if shown else []
+        new += fold("drawing", "the drawing", drawing, block) if drawing else []
+        new += fold("checks", f"✓ {count} check{'s' * (count > 1)}", checked, block) if count else []
+        block.parent.replace(block, new)
+
+
+def _code(cell):
+    boxes = [one for one in cell.children if "cell_input" in one.get("classes", [])]
+    return [block for box in boxes for block in box.findall(nodes.literal_block)]
+
+
+def _stands_above(block, other):
+    """Whether a block's cell printed nothing, and the other's cell follows at once."""
+    cell, following = block.parent.parent, other.parent.parent
+    place = cell.parent.index(cell)
+    silent = all("cell_output" not in one.get("classes", []) for one in cell.children)
+    return silent and cell.parent.children[place + 1 : place + 2] == [following]
 
 
 def setup(app):

@@ -36,7 +36,10 @@ def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor
 
 
 def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
-    """Go forward and backward once: the output, all gradients, and the sizes of the all-reduces each way took.
+    """Go forward and backward once.
+
+    Gives the output and all gradients, and the sizes of the all-reduces
+    that each of the two ways took.
 
     Taught in: across_machines.
     """
@@ -45,15 +48,27 @@ def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
         y = layer(*given)
     with count_all_reduces() as backward:
         y.square().sum().backward()
-    found = [y.detach(), *(t.grad for t in (*given, *layer.parameters()))]
-    parts = [t.full_tensor() if isinstance(t, DTensor) else t for t in found]
-    return {"numbers": [t.cpu().numpy() for t in parts], "forward": forward, "backward": backward}
+    found = [y.detach()]
+    found += [t.grad for t in (*given, *layer.parameters())]
+    result: dict[str, list] = {"forward": forward, "backward": backward}
+    return result | {"numbers": [whole(t).cpu().numpy() for t in found]}
 
 
-def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict[str, list]:
-    """Do :func:`one_step` with the heads spread over all processes. Taught in: across_machines."""
-    layer, x, memory = small_layer(kv_heads)
-    return one_step(shard_heads(layer), *((x, memory) if crossing else (x,)))
+def whole(found: Tensor) -> Tensor:
+    """Put the parts of a tensor together that lie on several processes; a tensor that is here stays as it is.
+
+    Taught in: across_machines.
+    """
+    return found.full_tensor() if isinstance(found, DTensor) else found
+
+
+def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict:
+    """Do :func:`one_step` with the heads spread over all processes.
+
+    Taught in: across_machines.
+    """
+    layer, *inputs = small_layer(kv_heads)
+    return one_step(shard_heads(layer), *inputs[: 1 + crossing])
 
 
 def torch_step() -> dict[str, list]:

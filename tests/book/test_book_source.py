@@ -388,6 +388,19 @@ def test_checks_and_drawing_are_folded_and_the_idea_is_shown():
     assert parts(inside) == (inside, "", "", 0)
 
 
+def test_a_cell_that_only_prepares_the_next_drawing_is_folded_with_it():
+    fold_ahead = load("book/_ext/course_quiet.py").fold_ahead
+    boxes, arrows, drawn = 'boxes = {"x": (0, 1)}', 'arrows = [("x", "y")]', "Diagram(boxes, arrows)"
+    shown = [one[:2] for one in fold_ahead([boxes, arrows, drawn], [True, True])]
+    assert shown == [("", boxes), ("", arrows), ("", drawn)]
+    kept = (boxes, "")
+    assert fold_ahead([boxes, drawn], [False])[0][:2] == kept, "text stands between the two"
+    assert fold_ahead([boxes, drawn, "len(boxes)"], [True, False])[0][:2] == kept, "a line further down needs it"
+    assert fold_ahead([boxes, drawn], [True], ["boxes = 1"])[0][:2] == kept, "a cell to try needs it"
+    assert fold_ahead([boxes, "print(1)"], [True])[0][:2] == kept, "nothing is drawn"
+    assert fold_ahead(["boxes = train()", drawn], [True])[0][0] == "boxes = train()", "what trains is shown"
+
+
 def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
     course_book = extension()
     (tmp_path / "notebooks").mkdir()

@@ -123,7 +123,7 @@ class Exercise:
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
         right, message = judge(self, answer)
-        print(message if right else folded(message))
+        print(folded(message))
         if right:
             solved(self, answer)
 

@@ -154,7 +154,7 @@ RUNNING = (
         both_modes_agree,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("shiyu-coder/Kronos#199",),
-        "in_the_transformer#a-fault-from-the-wild",
+        "masking#a-fault-from-the-wild",
     ),
     Exhibit(
         "Dropout that never sleeps",
