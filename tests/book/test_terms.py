@@ -9,6 +9,8 @@ import pytest
 import yaml
 from chapters import CHAPTERS, rooms, topic
 
+from mha.course import quiz
+
 BOOK = Path(__file__).resolve().parents[2] / "book"
 TERMS = yaml.safe_load((BOOK / "terms.yml").read_text("utf8"))
 BEFORE = "how_to_use"  # the page that says what a reader should know
@@ -28,6 +30,13 @@ def blocks(text):
     return [plain(block) for block in re.split(r"\n\s*\n", re.sub(ASIDE, " ", text, flags=re.DOTALL | re.MULTILINE))]
 
 
+def questions(path):
+    """The quiz of a chapter: questions, answers and reasons, as a reader sees them."""
+    asked = quiz.ask(topic(path)).questions if path in CHAPTERS else ()
+    texts = [text for one in asked for text in (one.text, *one.right, *(part for wrong in one.wrong for part in wrong))]
+    return "".join(f"\n\n{text}" for text in texts)
+
+
 @cache
 def pages():
     """Every page in the order of reading: what it announces, and what it says, side rooms behind their chapter."""
@@ -37,7 +46,8 @@ def pages():
     for path in (one for chapter in CHAPTERS for one in (chapter, *rooms(chapter))):
         cells = json.loads(path.read_text("utf8"))["cells"]
         first, *rest = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        found[topic(path)] = (first, "\n\n".join(rest).split("\n## Sources")[0])
+        told = "\n\n".join(rest).split("\n## Sources")[0]
+        found[topic(path)] = (first, told + questions(path))
     return found
 
 

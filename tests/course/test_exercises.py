@@ -421,7 +421,8 @@ def test_the_right_numbers_of_the_wrong_kind_are_told_by_their_kind(exercise):
         assert not verdict
         assert "a list was expected, your function returned Tensor: use .tolist()" in message
     else:
-        verdict, message = judge(exercise, lambda *case: torch.tensor(float(exercise.solution(*case))))
+        assert judge(exercise, lambda *case: torch.tensor(exercise.solution(*case), dtype=torch.float64))[0]
+        verdict, message = judge(exercise, lambda *case: torch.tensor([float(exercise.solution(*case))]))
         assert not verdict
         assert "a number was expected, your function returned Tensor: use .item()" in message
 
@@ -505,6 +506,15 @@ def test_a_mistake_must_fit_on_every_case_to_be_named():
 def test_small_differences_are_forgiven_and_larger_ones_are_not():
     assert judge(DOUBLE, lambda x: 2 * x * (1 + 1e-8))[0]
     assert not judge(DOUBLE, lambda x: 2 * x * (1 + 1e-4))[0]
+
+
+def test_a_mask_may_leave_the_spreading_to_broadcasting_and_no_other_tensor():
+    keep = torch.tensor([[True, False, True]])
+    assert compare(keep, keep.expand(4, 3), 1e-6) == ""
+    assert "right is" in compare(~keep, keep.expand(4, 3), 1e-6)
+    assert compare(keep[0], keep.expand(4, 3), 1e-6) == "the shape is (3,), it should be (4, 3)"
+    assert compare(keep.expand(4, 3), keep, 1e-6) == "the shape is (4, 3), it should be (1, 3)"
+    assert compare(keep.double(), keep.double().expand(4, 3), 1e-6) == "the shape is (1, 3), it should be (4, 3)"
 
 
 def test_a_difference_on_a_later_case_is_found():

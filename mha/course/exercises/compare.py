@@ -26,7 +26,8 @@ KINDS: dict[type | tuple[type, ...], str] = {
 def compare(result: Any, right: Any, tolerance: float) -> str:
     """Say what is wrong with a result, or nothing: first its kind, then its form, then its numbers.
 
-    A number of NumPy is a number, and float64 is as good as the float32 that was expected.
+    A number of NumPy is a number, and so is a tensor without axes. float64 is as good as the float32 that was expected,
+    and so is a mask whose axes of length 1 stand for all of an axis.
     """
     result = _as_expected(result, right)
     if _kind(result) != _kind(right):
@@ -67,9 +68,12 @@ def _unlike(result: Any, right: Any) -> tuple[str, str]:
 
 def _as_expected(result: Any, right: Any) -> Any:
     """Write a right answer of a neighboring type as the expected one."""
-    if isinstance(result, np.generic) and isinstance(right, (bool, int, float)):
+    number = isinstance(result, np.generic) or (isinstance(result, Tensor) and result.ndim == 0)
+    if number and isinstance(right, (bool, int, float)):
         return result.item()
     if isinstance(result, Tensor) and isinstance(right, Tensor):
+        if result.dtype == right.dtype == torch.bool and _spreads(result.shape, right.shape):
+            return result.expand_as(right)
         wider = result.dtype == torch.float64 and right.dtype == torch.float32
         return result.to(right.dtype) if wider else result
     if isinstance(result, (list, tuple)) and isinstance(right, (list, tuple)) and len(result) == len(right):
@@ -78,6 +82,10 @@ def _as_expected(result: Any, right: Any) -> Any:
         except RecursionError:  # a list that holds itself
             return result
     return result
+
+
+def _spreads(small: torch.Size, large: torch.Size) -> bool:
+    return len(small) == len(large) and all(a in (1, b) for a, b in zip(small, large, strict=True))
 
 
 def largest_number(value: Any) -> float:

@@ -18,7 +18,7 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Training loss of a language model on random text falls below the entropy of the text. What do you do?",
+        "A model guesses the next word of random text, and its training loss falls below the entropy of the text. What do you do?",
         right=(
             "look for a leak",
             "Nobody can guess random words better than chance. The model reads its answers somewhere.",

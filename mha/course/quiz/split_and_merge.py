@@ -45,7 +45,7 @@ QUESTIONS = (
         ),
     ),
     Question(
-        "Which part of the word embedding does head 3 of 8 read?",
+        "Which part of a word does head 3 of 8 read?",
         right=("all of it", "Each head has a row in W_q for every input channel. The cut comes after the projection."),
         wrong=(
             (
