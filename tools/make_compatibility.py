@@ -1,4 +1,4 @@
-"""Write book/compatibility.md: what each layer can be combined with, found out by trying it.
+"""Write book/compatibility.md: what each layer can be combined with, and whose weights it reads, found by trying it.
 
     python tools/make_compatibility.py
 
@@ -18,6 +18,8 @@ import torch.nn.functional as F
 import mha
 from mha.analysis import Gates
 from mha.course.comparison import candidates
+from mha.interop import interop_table
+from mha.interop.conversion_table import below
 from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
@@ -39,7 +41,22 @@ each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test
 its numbers were those that they must be. *No* means: the layer refused, and its reason stands below. The column of the
 fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which writes all weights down?
 
-[Chapter 25](../notebooks/25_choosing.ipynb) compares what the layers achieve.
+[Chapter 25](../notebooks/25_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
+[a table of their own](#attention-of-other-libraries).
+"""
+
+CLASSES = """
+(attention-of-other-libraries)=
+## Attention of other libraries
+
+`mha.interop` reads and writes the weights of these classes. Each was made with random weights, in the settings that
+[other people's layers](../notebooks/07b_other_peoples_layers.ipynb) lists, and compared in float64 in four ways. A
+number is a limit: in every setting the largest difference, divided by the largest number, was below it. 1e-06 stands where
+the class computes norms in float32, whatever the type of its weights.
+
+*Weights*: there and back, not one bit has changed. *Values*: their weights in our layer, and ours in their module, give
+the same outputs. *Gradients*: those of all weights are the same. *Cache*: a causal text comes in three pieces, behind
+our cache and behind theirs. A dash means: not compared, as the class has no cache.
 """
 
 
@@ -201,6 +218,25 @@ def reason(error):
     return re.sub(r"\s+", " ", str(error)).replace("|", "\\|")
 
 
+def classes():
+    """One row for each class of another library: the worst of its settings."""
+    rows = {}
+    for row in interop_table():
+        rows.setdefault((row.library, row.module), []).append(row)
+    lines = ["| library | class | settings | weights | values | gradients | cache |", "|---" * 7 + "|"]
+    for (library, module), each in rows.items():
+        columns = zip(*((row.error, row.gradient, row.cache) for row in each), strict=True)
+        same = "same bits" if all(row.round_trip for row in each) else "changed"
+        lines.append(f"| {library} | `{module}` | {len(each)} | {same} | " + " | ".join(map(worst, columns)) + " |")
+    return lines
+
+
+def worst(errors):
+    """The limit of the largest error; of those that were not compared there are none. (torch keeps a NaN.)"""
+    known = [error for error in errors if error is not None]
+    return below(torch.tensor(known).max().item() if known else None)
+
+
 def page():
     """The whole page as text."""
     reasons, rows = [], []
@@ -214,7 +250,8 @@ def page():
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     head = ["| layer | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     notes = [f"{n}. {name}, {column}: *{why}*" for n, (name, column, why) in enumerate(reasons, 1)]
-    return "\n".join([HEAD, *head, *rows, "\n(reasons)=\n## The reasons, in the layers' own words\n", *notes]) + "\n"
+    notes = ["\n(reasons)=\n## The reasons, in the layers' own words\n", *notes]
+    return "\n".join([HEAD, *head, *rows, *notes, CLASSES, *classes()]) + "\n"
 
 
 def main():

@@ -24,6 +24,7 @@ from mha.interop.seq_first import SeqFirst
 from mha.layers.base import Heads
 
 B, N, J, D, HEADS = 3, 5, 7, 24, 6
+PIECES = ((0, 3), (3, 4), (4, N))  # a text that comes in three pieces, for a cache
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Case:
     write: Callable[[Any, nn.Module], nn.Module]
     ours: Callable[[nn.Module], Tensor]
     theirs: Callable[[nn.Module], Tensor]
+    cached: Callable[[Any, nn.Module], tuple[Tensor, Tensor]] | None = None
 
 
 @checked
@@ -132,18 +134,19 @@ def bert_cases() -> Iterator[Case]:
         attn_implementation="eager",
     )  # fmt: skip
 
-    def case(options: str, mask: Tensor | None = None, cross: bool = False) -> Case:
+    def case(options: str, mask: Tensor | None = None, cross: bool = False, causal: bool = False) -> Case:
         make = partial(bert.BertAttention, config, layer_idx=0, **({"is_cross_attention": True} if cross else {}))
         how = {"encoder_hidden_states": MEMORY} if cross else {"attention_mask": _added(mask)}
         return _case(
             "BertAttention", options, make,
             lambda layer: layer(X, MEMORY if cross else None, mask=mask),
             lambda module: _before_norm(module, module.output.dense, **how),
+            cached=_in_pieces(mask, lambda m, x, **how: _before_norm(m, m.output.dense, x, **how)) if causal else None,
         )  # fmt: skip
 
     yield case("self-attention")
     yield case("padding", padding)
-    yield case("padding and causal", combine(padding, causal_mask(N)))
+    yield case("padding and causal", combine(padding, causal_mask(N)), causal=True)
     yield case("cross-attention", cross=True)
 
 
@@ -162,6 +165,7 @@ def deepseek_cases() -> Iterator[Case]:
         return _case(
             name, options, partial(getattr(theirs, name), config, layer_idx=0), lambda layer: layer(X, mask=mask),
             lambda module: module(X, attention_mask=_added(mask), position_embeddings=angles)[0],
+            cached=_in_pieces(mask, angles=angles),
         )  # fmt: skip
 
     yield case(2, "latent of 10, 4 rotary, causal", q_lora_rank=None)
@@ -185,6 +189,7 @@ def gpt2_cases() -> Iterator[Case]:
         return _case(
             "GPT2Attention", options, make,
             lambda layer: layer(X, MEMORY if cross else None, mask=mask), lambda module: module(X, **how)[0],
+            cached=None if cross else _in_pieces(mask),
         )  # fmt: skip
 
     yield case("Conv1D packed, causal", causal_mask(N))
@@ -201,10 +206,12 @@ def llama_cases() -> Iterator[Case]:
     def case(options: str, mask: Tensor | None = None, layout: str = "half", **made) -> Case:
         config = make_config(hidden_size=D, num_attention_heads=HEADS, attn_implementation="sdpa", **made)
         mask = combine(mask, causal_mask(N))
-        how = {"position_embeddings": llama.LlamaRotaryEmbedding(config)(X, torch.arange(N)[None])}
+        angles = llama.LlamaRotaryEmbedding(config)(X, torch.arange(N)[None])
+        how = {"position_embeddings": angles}
         return _case(
             "LlamaAttention", options, partial(llama.LlamaAttention, config, layer_idx=0),
             lambda layer: layer(X, mask=mask), lambda module: module(X, attention_mask=_added(mask), **how)[0], layout,
+            _in_pieces(mask, angles=angles),
         )  # fmt: skip
 
     yield case("rotary, causal")
@@ -227,10 +234,12 @@ def released_cases() -> Iterator[Case]:
             hidden_size=D, num_attention_heads=HEADS, attn_implementation=kernel, **made
         )
         mask = combine(mask, causal_mask(N))
-        how = {"position_embeddings": getattr(theirs, f"{family}RotaryEmbedding")(config)(X, torch.arange(N)[None])}
+        angles = getattr(theirs, f"{family}RotaryEmbedding")(config)(X, torch.arange(N)[None])
+        how = {"position_embeddings": angles}
         return _case(
             f"{family}Attention", options, partial(getattr(theirs, f"{family}Attention"), config, layer_idx=0),
             lambda layer: layer(X, mask=mask), lambda module: module(X, attention_mask=_added(mask), **how)[0],
+            cached=_in_pieces(mask, angles=angles),
         )  # fmt: skip
 
     yield case("Mistral", "rotary, 2 key heads, window of 2 words", near, num_key_value_heads=2, sliding_window=2)
@@ -269,7 +278,7 @@ def whisper_cases() -> Iterator[Case]:
     mask = combine(padding, causal_mask(N))
     yield _case(
         "WhisperAttention", "padding and causal", make, lambda layer: layer(X, mask=mask),
-        lambda module: module(X, attention_mask=_added(mask))[0],
+        lambda module: module(X, attention_mask=_added(mask))[0], cached=_in_pieces(mask),
     )  # fmt: skip
     yield _case(
         "WhisperAttention", "cross-attention", make, lambda layer: layer(X, MEMORY),
@@ -277,7 +286,10 @@ def whisper_cases() -> Iterator[Case]:
     )  # fmt: skip
 
 
-def _case(name: str, options: str, make: Callable, ours: Callable, theirs: Callable, layout: str | None = None) -> Case:
+def _case(
+    name: str, options: str, make: Callable, ours: Callable, theirs: Callable, layout: str | None = None,
+    cached: Callable | None = None,
+) -> Case:  # fmt: skip
     """Fill in how ``transformers`` is read and written; with a ``layout`` our rows are kept in that order."""
 
     def read(module: nn.Module) -> nn.Module:
@@ -286,7 +298,31 @@ def _case(name: str, options: str, make: Callable, ours: Callable, theirs: Calla
     def write(layer: Heads, module: nn.Module) -> nn.Module:
         return to_transformers(layer if layout is None else relayout(copy.deepcopy(layer), "half"), module)
 
-    return Case("transformers", name, options, make, read, write, ours, theirs)
+    return Case("transformers", name, options, make, read, write, ours, theirs, cached)
+
+
+def _in_pieces(mask: Tensor | None, call: Callable | None = None, angles: Any = ()) -> Callable:
+    """Let a text come in pieces, behind our cache and behind theirs; ``call`` says how their module is called."""
+    how = {} if isinstance(angles, tuple) and not angles else {"position_embeddings": angles}
+
+    def cached(layer: Any, module: nn.Module) -> tuple[Tensor, Tensor]:
+        ours, theirs = layer.new_cache(), import_module("transformers").DynamicCache()
+        found, wanted, hidden = [], [], _added(mask)
+        for start, end in PIECES:
+            rows = None if mask is None else mask.expand(B, 1, N, N)[:, :, start:end, :end]
+            found.append(layer(X[:, start:end], mask=rows, cache=ours))
+            told = {"attention_mask": None if hidden is None else hidden[:, :, start:end, :end]}
+            told |= {name: _cut(waves, start, end) for name, waves in how.items()} | {"past_key_values": theirs}
+            piece = X[:, start:end].contiguous()  # their Conv1D takes a view of it
+            wanted.append(module(piece, **told)[0] if call is None else call(module, piece, **told))
+        return torch.cat(found, 1), torch.cat(wanted, 1)
+
+    return cached
+
+
+def _cut(angles: Any, start: int, end: int) -> Any:
+    """Keep the angles of some words: a pair (cos, sin), or complex numbers."""
+    return angles[:, start:end] if isinstance(angles, Tensor) else tuple(wave[:, start:end] for wave in angles)
 
 
 def _added(mask: Tensor | None) -> Tensor | None:
@@ -294,11 +330,11 @@ def _added(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else to_additive(mask, torch.float64).expand(B, 1, N, N)
 
 
-def _before_norm(module: Any, dense: Any, **how) -> Tensor:
+def _before_norm(module: Any, dense: Any, x: Tensor = X, **how) -> Tensor:
     """Return what attention says where its output map ends: before dropout, the sum with its input and the norm."""
     seen = []
     hook = dense.register_forward_hook(lambda _m, _i, output: seen.append(output))
-    module(X, **how)
+    module(x, **how)
     hook.remove()
     return seen[0]
 
@@ -308,7 +344,9 @@ class Row:
     """One line of the table: how far our numbers are from the library's, and whether weights come back unchanged.
 
     ``error`` is the largest difference of the two outputs, divided by the largest output, in float64, over both
-    directions: their weights in our layer, and our weights in their module.
+    directions: their weights in our layer, and our weights in their module. ``gradient`` is the same for the gradients
+    of all weights. ``cache`` is it for a text that comes in three pieces, behind our cache and behind theirs; None
+    where that was not compared: where their class has no cache, and where the setting is not causal.
 
     Taught in: in_the_transformer.
     """
@@ -318,11 +356,27 @@ class Row:
     options: str
     error: float
     round_trip: bool
+    gradient: float
+    cache: float | None = None
 
     def __str__(self) -> str:
-        error = next((f"< {limit:.0e}" for limit in (1e-10, 1e-6) if self.error < limit), f"{self.error:.0e}")
-        same = "bit-identical" if self.round_trip else "CHANGED"
-        return f"{self.library:<13} {self.module:<22} {self.options:<44} {error:<8} {same}"
+        numbers = [below(number) for number in (self.error, self.gradient, self.cache)]
+        same = "same bits" if self.round_trip else "CHANGED"
+        return f"{self.library:<12} {self.module:<21} {self.options:<43} " + "".join(f"{n:<7}" for n in numbers) + same
+
+
+LIMITS = (1e-12, 1e-6)  # the second one for classes that compute norms in float32, whatever the type of the weights
+
+
+@checked
+def below(error: float | None) -> str:
+    """Say below which limit an error lies, ``"<1e-12"`` or ``"<1e-06"``; a larger one as it is, None as ``"–"``.
+
+    Taught in: in_the_transformer.
+    """
+    if error is None:
+        return "–"
+    return next((f"<{limit:.0e}" for limit in LIMITS if error < limit), f"{error:.0e}")
 
 
 def interop_table() -> list[Row]:
@@ -357,7 +411,20 @@ def _measured(case: Case) -> Row:
     error = max(error, _distance(case.ours(new), case.theirs(written)))
     before, after = new.state_dict(), case.read(written).state_dict()
     same = before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
-    return Row(case.library, case.name, case.options, error, same)
+    cache = None if case.cached is None else _distance(*case.cached(layer, module))
+    return Row(case.library, case.name, case.options, error, same, _slopes(case, layer, module), cache)
+
+
+@torch.enable_grad()
+def _slopes(case: Case, layer: nn.Module, module: nn.Module) -> float:
+    """Compare the gradients of all weights; theirs are read as if they were weights, so each stands where ours does."""
+    for said in (case.ours(layer), case.theirs(module)):
+        (said * noise(*said.shape, seed=4)).sum().backward()
+    for weight in module.parameters():
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
+    wanted = dict(case.read(module).named_parameters())
+    found = {name: weight.grad for name, weight in layer.named_parameters() if weight.grad is not None}
+    return _distance(*(torch.cat([slopes[name].flatten() for name in wanted]) for slopes in (found, wanted)))
 
 
 def _random(module: nn.Module) -> nn.Module:

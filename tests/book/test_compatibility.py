@@ -1,5 +1,6 @@
 """What goes together: the page says what the layers do now, and the program that writes it can say no."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 from programs import load
 
 import mha
+from mha import interop
+from mha.interop import hugging_face
 from mha.layers import base
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +23,26 @@ def tool():
 
 
 def test_the_page_says_what_the_layers_do_now(tool):
+    pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
     torch.set_default_dtype(torch.float32)
     assert tool.PAGE.read_text("utf8") == tool.page(), "python tools/make_compatibility.py"
+
+
+def test_every_class_of_another_library_that_can_be_read_is_in_the_table(tool):
+    page = tool.PAGE.read_text("utf8").partition("\n## Attention of other libraries")[2]
+    rows = [line.split(" | ") for line in page.splitlines() if " | `" in line]
+    assert {row[1].strip("`") for row in rows} == {"nn.MultiheadAttention", *hugging_face.PLANS}
+    assert {row[3] for row in rows} == {"same bits"}
+    assert {cell for row in rows for cell in row[4:6]} == {"<1e-12", "<1e-06"}
+
+
+def test_a_wrong_number_and_a_missing_one_are_said(tool, monkeypatch):
+    rows = [interop.Row("torch", "One", "", 1e-14, True, 0.2), interop.Row("torch", "One", "", 0.5, False, 1e-8, 1e-9)]
+    monkeypatch.setattr(tool, "interop_table", lambda: rows)
+    assert tool.classes()[-1] == "| torch | `One` | 2 | changed | 5e-01 | 2e-01 | <1e-06 |"
+    rows[1] = dataclasses.replace(rows[1], error=float("nan"))
+    with pytest.raises(ValueError, match="must be finite"):
+        tool.classes()
 
 
 def test_every_kind_of_layer_is_tried(tool):
