@@ -109,18 +109,25 @@ OF_TWO = (
 
 
 class Frames:
-    """Pictures to choose from: a slider for each question, or two buttons. Without a script the first one is shown.
+    """Pictures to choose from: a slider for each question, or two buttons. Without a script one of them is shown.
 
-    Raises: ValueError for fewer than two pictures, too short a description, or a choice without a picture.
+    Raises: ValueError for fewer than two pictures, too short a description, a choice without a picture, or a start
+        that is none of them.
     Taught in: why_scale, masking, split_and_merge, counting_cost.
     """
 
     @checked
-    def __init__(self, pictures: Mapping[Any, str], question: str | Sequence[str], alt: str) -> None:
+    def __init__(
+        self,
+        pictures: Mapping[Any, str],
+        question: str | Sequence[str],
+        alt: str,
+        start: str | tuple[str, ...] | None = None,
+    ) -> None:
         """Keep pictures by name; ``question`` stands before its answers, ``alt`` says in words what changes.
 
         With several questions a name is a tuple, and the last answer changes first. A question with two answers gets
-        buttons, any other a slider.
+        buttons, any other a slider. It opens on the picture named ``start``, or else on the first.
         """
         if len(pictures) < 2 or len(alt) < 40:
             raise ValueError(
@@ -136,17 +143,24 @@ class Frames:
                 f"question = {self.questions}: they need a picture for every combination of answers, in the order "
                 f"of itertools.product; got {names}"
             )
+        if start is not None and start not in pictures:
+            raise ValueError(f"start = {said(start)}: no picture has this name, but {names}")
+        self.at = list(pictures).index(start) if start is not None else 0  # the picture shown first
+        chosen = names[self.at]
+        self.start = [given.index(name) for given, name in zip(self.answers, chosen, strict=True)]
 
     def _repr_html_(self) -> str:
-        content = json.dumps([self.questions, self.answers, self.pictures])
+        content = json.dumps([self.questions, self.answers, self.pictures, *([self.at] if self.at else [])])
         name = "frames-" + hashlib.sha256(content.encode()).hexdigest()[:8]
         asked = [
-            _buttons(question, names, f"{name}-{number}") if len(names) == 2 else _slider(question, names)
-            for number, (question, names) in enumerate(zip(self.questions, self.answers, strict=True))
+            _buttons(question, names, at, f"{name}-{number}") if len(names) == 2 else _slider(question, names, at)
+            for number, (question, names, at) in enumerate(zip(self.questions, self.answers, self.start, strict=True))
         ]
         style = STYLE + OF_TWO if any(len(names) == 2 for names in self.answers) else STYLE
-        first, *others = self.pictures
-        drawn = first + "".join(picture.replace("<svg ", "<svg hidden ", 1) for picture in others)
+        drawn = "".join(
+            picture if number == self.at else picture.replace("<svg ", "<svg hidden ", 1)
+            for number, picture in enumerate(self.pictures)
+        )
         return (
             f'<figure class="mha-frames" id="{name}"><style>{style}</style>{"".join(asked)}'
             f'<div role="img" aria-label="{html.escape(self.alt)}">{drawn}</div>'
@@ -158,15 +172,15 @@ class Frames:
         return " ".join([*(f"{question} {', '.join(names)}." for question, names in asked), self.alt])
 
 
-def _slider(question: str, names: list[str]) -> str:
-    first, known = html.escape(names[0]), html.escape(json.dumps(names, ensure_ascii=False))
-    scale = f'min="0" max="{len(names) - 1}" value="0" aria-valuetext="{first}" data-names="{known}"'
+def _slider(question: str, names: list[str], at: int) -> str:
+    first, known = html.escape(names[at]), html.escape(json.dumps(names, ensure_ascii=False))
+    scale = f'min="0" max="{len(names) - 1}" value="{at}" aria-valuetext="{first}" data-names="{known}"'
     return f'<label><span>{html.escape(question)}</span> <input type="range" {scale}><output>{first}</output></label>'
 
 
-def _buttons(question: str, names: list[str], group: str) -> str:
+def _buttons(question: str, names: list[str], at: int, group: str) -> str:
     buttons = "".join(
-        f'<label><input type="radio" name="{group}"{" checked" * (number == 0)}>{html.escape(name)}</label>'
+        f'<label><input type="radio" name="{group}"{" checked" * (number == at)}>{html.escape(name)}</label>'
         for number, name in enumerate(names)
     )
     return f"<fieldset><legend>{html.escape(question)}</legend>{buttons}</fieldset>"

@@ -41,6 +41,18 @@ def test_two_answers_are_buttons_and_more_are_a_slider():
     assert repr(shown) == f"Color? red, blue, green <3>. Size? small, large. {ALT}"
 
 
+def test_it_opens_on_the_picture_that_is_named():
+    shown = sliders.Frames(SIX, ("Color?", "Size?"), ALT, start=("blue", "large"))
+    page = shown._repr_html_()
+    assert [mark == "" for mark in re.findall(r"<svg (hidden )?viewBox", page)] == [n == 3 for n in range(6)]
+    assert 'value="1" aria-valuetext="blue"' in page
+    assert "<output>blue</output>" in page
+    assert re.findall(r" checked>([^<]+)</label>", page) == ["large"]
+    assert repr(shown) == repr(sliders.Frames(SIX, ("Color?", "Size?"), ALT))
+    with pytest.raises(ValueError, match="no picture has this name"):
+        sliders.Frames(SIX, ("Color?", "Size?"), ALT, start="blue")
+
+
 def test_each_question_has_a_group_of_buttons_of_its_own():
     four = {(one, other): TWO["two"] for one in "ab" for other in "xy"}
     found = re.findall(r'<input type="radio" name="(.+?)"', sliders.Frames(four, ("One?", "Other?"), ALT)._repr_html_())
