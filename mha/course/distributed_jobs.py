@@ -121,7 +121,10 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
 
 
 def lose_one() -> None:
-    """Let the last process die while the others wait for its part. Taught in: across_machines."""
+    """Let the last process die while the others wait for its part.
+
+    Taught in: across_machines.
+    """
     layer, x, _ = small_layer()
     mine = shard_heads(layer)
     mine(x)

@@ -37,19 +37,19 @@ check_shift = Exercise(
     cases=_targets,
     legal=_any_targets,
     mistakes={
-        "the input is shifted too:\n    each character is asked to predict itself": lambda t: [t[:, 1:], t[:, 1:]],
-        "the labels are the input:\n    nothing has to be guessed": lambda t: [t[:, :-1], t[:, :-1]],
+        "the input is shifted too: each character is asked to predict itself": lambda t: [t[:, 1:], t[:, 1:]],
+        "the labels are the input: nothing has to be guessed": lambda t: [t[:, :-1], t[:, :-1]],
         "input and labels have changed places": lambda t: [t[:, 1:], t[:, :-1]],
         "the labels are two places ahead instead of one": lambda t: [t[:, :-1], t.roll(-2, 1)[:, :-1]],
-        "the labels are shifted the wrong way:\n    the past is to be guessed": lambda t: [
+        "the labels are shifted the wrong way: the past is to be guessed": lambda t: [
             t[:, :-1],
             t.roll(1, 1)[:, :-1],
         ],
-        "the stop sign is no label,\n    so the model never learns to stop": lambda t: [
+        "the stop sign is no label, so the model never learns to stop": lambda t: [
             t[:, :-1],
             t[:, 1:].masked_fill(t[:, 1:] == STOP, 0),
         ],
-        "the start sign is no input,\n    so the model does not know where to begin": lambda t: [
+        "the start sign is no input, so the model does not know where to begin": lambda t: [
             t[:, :-1].masked_fill(t[:, :-1] == START, 0),
             t[:, 1:],
         ],
@@ -90,18 +90,18 @@ check_masks = Exercise(
     legal=_any_two_texts,
     mistakes={
         "True and False have changed places": _masks(lambda masks: [~mask for mask in masks]),
-        "the filling is hidden along the queries instead\n    of the keys": _masks(queries=True),
+        "the filling is hidden along the queries instead of the keys": _masks(queries=True),
         "the decoder sees its future": _masks(corner=torch.ones_like),
         "the decoder sees its future instead of its past": _masks(corner=torch.triu),
         "a character of the decoder does not see itself": _masks(corner=lambda square: square.tril(-1)),
         "the encoder is causal too": _masks(lambda masks: [masks[0] & masks[0].tril(), *masks[1:]]),
-        "the third call is causal,\n    but all of the source is known from the start": _masks(
+        "the third call is causal, but all of the source is known from the start": _masks(
             lambda masks: [*masks[:2], masks[2] & masks[2].tril()]
         ),
-        "the filling of the source is hidden in the\n    encoder, but not in the third call": _masks(
+        "the filling of the source is hidden in the encoder, but not in the third call": _masks(
             lambda masks: [*masks[:2], torch.ones_like(masks[2])]
         ),
-        "the filling of the source is hidden in the third\n    call, but not in the encoder": _masks(
+        "the filling of the source is hidden in the third call, but not in the encoder": _masks(
             lambda masks: [torch.ones_like(masks[0]), *masks[1:]]
         ),
     },
@@ -163,12 +163,12 @@ check_cross = Exercise(
     cases=_crossings,
     legal=_any_crossing,
     mistakes={
-        "keys and values are made from y:\n    this is self-attention": _looks_at_itself,
+        "keys and values are made from y: this is self-attention": _looks_at_itself,
         "w_k and w_v have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, v, k, o, keep),
         "w_q and w_k have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, k, q, v, o, keep),
         "the filling is not hidden": _cross(weigh=lambda scores, keep: scores.softmax(-1)),
         "only the filling is read: keep is turned round": _cross(weigh=lambda scores, keep: _weigh(scores, ~keep)),
-        "the filling is zeroed after the softmax,\n    so the rows no longer sum to one": _cross(
+        "the filling is zeroed after the softmax, so the rows no longer sum to one": _cross(
             weigh=lambda scores, keep: scores.softmax(-1) * keep[:, None, None]
         ),
         "the softmax runs over the queries": _cross(
@@ -176,10 +176,8 @@ check_cross = Exercise(
         ),
         "the scores are not divided": _cross(scale=lambda d: 1.0),
         "the scores are divided by √m instead of √d": _cross(scale=lambda d: math.sqrt(2 * d)),
-        "the heads are cut from every other channel\n    instead of from blocks": _cross(cut=_interleaved),
-        "the heads are joined without putting the axes\n    back": _cross(
-            join=lambda z: z.reshape(len(z), z.shape[2], -1)
-        ),
+        "the heads are cut from every other channel instead of from blocks": _cross(cut=_interleaved),
+        "the heads are joined without putting the axes back": _cross(join=lambda z: z.reshape(len(z), z.shape[2], -1)),
         "w_o is missing": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, k, v, torch.eye(len(o)).to(o), keep),
         "y is added, as a residual would": lambda y, *rest: y + _right(y, *rest),
     },
@@ -227,13 +225,11 @@ check_greedy = Exercise(
     cases=_tables,
     legal=_any_table,
     mistakes={
-        "the scores of the first place are used instead of\n    the last": _write(
-            lambda scores: scores[:, 0].argmax(-1)
-        ),
+        "the scores of the first place are used instead of the last": _write(lambda scores: scores[:, 0].argmax(-1)),
         "a text goes on behind its stop sign": _write(ends=False),
         "all texts stop as soon as one does": _write(whole=True),
         "the worst word is taken": _write(lambda scores: scores[:, -1].argmin(-1)),
-        "a finished text is filled with 0 instead of the\n    stop sign": _write(filled=0),
+        "a finished text is filled with 0 instead of the stop sign": _write(filled=0),
         "the start is returned and the last word is not": lambda table, start, stop, length: torch.cat(
             [start, _write()(table, start, stop, length)[:, :-1]], 1
         ),

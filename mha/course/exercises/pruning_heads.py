@@ -34,18 +34,18 @@ check_importance = Exercise(
     cases=_reads,
     legal=_any_reads,
     mistakes={
-        "the sign goes after the mean over examples:\n    helping here and hurting there cancels": (
+        "the sign goes after the mean over examples: helping here and hurting there cancels": (
             lambda z, s: _unit((z * s).sum((2, 3)).mean(0).abs())
         ),
-        "the sign goes for each token,\n    as in the released code, not for each example": (
+        "the sign goes for each token, as in the released code, not for each example": (
             lambda z, s: _unit((z * s).sum(3).abs().sum(2).mean(0))
         ),
-        "the sign goes for each number before anything is\n    summed": lambda z, s: _unit(
+        "the sign goes for each number before anything is summed": lambda z, s: _unit(
             (z * s).abs().sum((2, 3)).mean(0)
         ),
         "the sign is kept": lambda z, s: _unit((z * s).sum((2, 3)).mean(0)),
         "the gradient is not multiplied by what was read": lambda z, s: _unit(s.sum((2, 3)).abs().mean(0)),
-        "only the size of what was read counts,\n    the gradient is not used": lambda z, s: _unit(
+        "only the size of what was read counts, the gradient is not used": lambda z, s: _unit(
             z.norm(dim=(2, 3)).mean(0)
         ),
         "not divided by the length": lambda z, s: (z * s).sum((2, 3)).abs().mean(0),
@@ -93,10 +93,10 @@ check_cut = Exercise(
     cases=_matrices,
     legal=_any_matrices,
     mistakes={
-        "the rows of w_o are cut:\n    its heads lie along the columns": (
+        "the rows of w_o are cut: its heads lie along the columns": (
             lambda v, o, h, keep: [_rows(v, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
         ),
-        "the columns of w_v are cut:\n    its heads lie along the rows": (
+        "the columns of w_v are cut: its heads lie along the rows": (
             lambda v, o, h, keep: [_rows(v.T, h, sorted(keep)), _rows(o.T, h, sorted(keep)).T]
         ),
         "both are cut along the wrong axis": (
@@ -107,7 +107,7 @@ check_cut = Exercise(
         "the first heads are kept, so many as the list has": lambda v, o, h, keep: _cut(
             v, o, h, list(range(len(keep)))
         ),
-        "the channels of a head are taken from all over:\n    they are neighbors": (
+        "the channels of a head are taken from all over: they are neighbors": (
             lambda v, o, h, keep: [_scattered(v, h, sorted(keep)), _scattered(o.T, h, sorted(keep)).T]
         ),
         "w_v keeps the chosen heads and w_o the others": (
@@ -155,10 +155,10 @@ check_open = Exercise(
         "this is the probability that the gate is closed": (
             lambda a, b, low, high: [1 - _open(a, b, low, high), _gate(a, low, high)]
         ),
-        "this is the probability that the gate is exactly\n    1": (
+        "this is the probability that the gate is exactly 1": (
             lambda a, b, low, high: [_open(a, b, low, high, ratio=(1 - low) / (high - 1)), _gate(a, low, high)]
         ),
-        "log a is divided by beta in evaluation:\n    that belongs to the noise": (
+        "log a is divided by beta in evaluation: that belongs to the noise": (
             lambda a, b, low, high: [_open(a, b, low, high), _gate(a / b, low, high)]
         ),
         "the gate in evaluation is not stretched": lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid()],
@@ -219,19 +219,19 @@ check_order = Exercise(
     cases=_losses,
     legal=_any_losses,
     mistakes={
-        "each head is measured once:\n    nothing is measured again after a removal": (
+        "each head is measured once: nothing is measured again after a removal": (
             lambda loss: _ranked(loss, lambda h: loss[len(loss) - 1 - 2**h])
         ),
         "the head that is missed most goes first": lambda loss: _search(loss, max),
-        "the order is reversed:\n    the last to go stands first": lambda loss: _search(loss)[::-1],
-        "each head is judged by the loss when it speaks\n    alone, worst first": (
+        "the order is reversed: the last to go stands first": lambda loss: _search(loss)[::-1],
+        "each head is judged by the loss when it speaks alone, worst first": (
             lambda loss: _ranked(loss, lambda h: -loss[2**h])
         ),
-        "each head is judged by the loss when it speaks\n    alone, best first": lambda loss: _ranked(
+        "each head is judged by the loss when it speaks alone, best first": lambda loss: _ranked(
             loss, lambda h: loss[2**h]
         ),
         "heads are added one by one, not removed": _grown,
-        "heads are added one by one and the order is\n    reversed": lambda loss: _grown(loss)[::-1],
+        "heads are added one by one and the order is reversed": lambda loss: _grown(loss)[::-1],
         "of two equals the larger number goes": lambda loss: _search(loss, last=True),
         "heads go in the order of their numbers": lambda loss: list(range((len(loss) - 1).bit_length())),
     },

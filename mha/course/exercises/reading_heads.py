@@ -42,14 +42,14 @@ check_previous = Exercise(
     cases=lambda: [(_weights(2, 5),), (_weights(3, 9, seed=1),), (_weights(4, 20, seed=2),)],
     legal=_any_weights,
     mistakes={
-        "the first word counts as a miss:\n    it has no word before it": lambda w: (
+        "the first word counts as a miss: it has no word before it": lambda w: (
             (w[:, 1:].argmax(-1) == torch.arange(w.shape[1] - 1)).sum(-1) / w.shape[1]
         ),
         "it counts looks at the word itself": lambda w: _agrees(w[:, 1:].argmax(-1), torch.arange(1, w.shape[1])),
         "it counts looks at the word two steps back": lambda w: _agrees(
             w[:, 2:].argmax(-1), torch.arange(w.shape[1] - 2)
         ),
-        "this is the mean weight on the previous word,\n    not how often it is the largest": (
+        "this is the mean weight on the previous word, not how often it is the largest": (
             lambda w: w.diagonal(-1, 1, 2).mean(-1)
         ),
         "argmax runs over queries, not over keys": lambda w: _agrees(
@@ -93,12 +93,12 @@ check_induction = Exercise(
     cases=lambda: [(torch.tensor([[0, 1, 0]]),), (torch.tensor([[0, 0, 1, 0]]),), (_words(3, 12, 4),)],
     legal=_any_words,
     mistakes={
-        "this marks the earlier copy itself,\n    not the word after it": lambda w: _induction(w, shift=0, upto=-1),
+        "this marks the earlier copy itself, not the word after it": lambda w: _induction(w, shift=0, upto=-1),
         "this marks the copy and the word itself": lambda w: _induction(w, shift=0),
         "this marks the word before the earlier copy": _before,
         "this marks two words after the copy": lambda w: _induction(w, shift=2),
-        "keys behind the query are allowed:\n    a language model cannot see them": lambda w: _induction(w, upto=99),
-        "the query itself is left out,\n    although it may follow a copy of itself": lambda w: _induction(w, upto=-1),
+        "keys behind the query are allowed: a language model cannot see them": lambda w: _induction(w, upto=99),
+        "the query itself is left out, although it may follow a copy of itself": lambda w: _induction(w, upto=-1),
         "only the latest copy counts": lambda w: _latest(_induction(w)),
         "queries and keys are exchanged": lambda w: _induction(w).mT,
     },
@@ -172,7 +172,7 @@ check_null = Exercise(
         "only the untrained heads are asked": _part(lambda heads, _: heads.max().item()),
         "only the distances are asked": _part(lambda _, distance: distance),
         "the smaller opponent is taken": _part(lambda heads, distance: min(heads.max().item(), distance)),
-        "the untrained heads are averaged:\n    the best one is the opponent": (
+        "the untrained heads are averaged: the best one is the opponent": (
             _part(lambda heads, distance: max(heads.mean().item(), distance))
         ),
         "queries without a right key count as misses": lambda u, t: _null(
@@ -180,9 +180,7 @@ check_null = Exercise(
         ),
         "the distance 0, the word itself, is left out": lambda u, t: _null(u, t, steps=(1, 99)),
         "only the distance 1 is tried": lambda u, t: _null(u, t, steps=(1, 2)),
-        "this is the weight on the right key,\n    not how often it is the largest": lambda u, t: _null(
-            u, t, soft=True
-        ),
+        "this is the weight on the right key, not how often it is the largest": lambda u, t: _null(u, t, soft=True),
     },
     next_step="Next: which heads can go.",
 )
@@ -216,15 +214,15 @@ check_arrives = Exercise(
     mistakes={
         "the output projection is left out": lambda w, v, o: w * v.norm(dim=-1)[:, None],
         "the weight is left out": lambda w, v, o: _arrives(torch.ones_like(w), v, o),
-        "w_o is read in rows: the blocks of the heads are\n    columns": lambda w, v, o: _arrives(w, v, o.mT),
-        "the columns of w_o are dealt out in turn:\n    each head owns a run of d columns": (
+        "w_o is read in rows: the blocks of the heads are columns": lambda w, v, o: _arrives(w, v, o.mT),
+        "the columns of w_o are dealt out in turn: each head owns a run of d columns": (
             lambda w, v, o: _arrives(w, v, o, blocks=o.unflatten(1, (v.shape[2], len(v))).transpose(1, 2))
         ),
         "all heads go through the block of the first": (
             lambda w, v, o: _arrives(w, v, o, blocks=o[:, None, : v.shape[2]].expand(-1, len(v), -1))
         ),
         "the square root of the length is missing": lambda w, v, o: w * (_arrives(torch.ones_like(w), v, o) ** 2),
-        "lengths are summed absolute values,\n    not roots of squares": lambda w, v, o: (
+        "lengths are summed absolute values, not roots of squares": lambda w, v, o: (
             w * torch.einsum("hjd,mhd->hjm", v, o.unflatten(1, (len(v), -1))).abs().sum(-1)[:, None]
         ),
     },
