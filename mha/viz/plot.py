@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha.checks import check_whole, checked, said
+from mha.viz.palette import COLORS, SMALL, WORDS
 
-COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
-SMALL = 9  # points: numbers inside a picture; words have 10
 WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
 
 
@@ -38,8 +37,8 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
     "axes.axisbelow": True,
     "grid.color": "#e6e6e6",
     "axes.prop_cycle": plt.cycler(color=COLORS),
-    "font.size": 10,
-    "axes.titlesize": 10,
+    "font.size": WORDS,
+    "axes.titlesize": WORDS,
     "legend.fontsize": SMALL,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
