@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from mha.checks import check_whole, checked, said
@@ -161,7 +162,11 @@ def lines(
         if x_log:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
-        axis.set_yscale("log") if y_log else None
+        if y_log:
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")  # a power of ten would have an exponent, too small to read
+            low, high = axis.get_ylim()
+            axis.yaxis.set_minor_formatter(_two_and_five if high < 100 * low else NullFormatter())
         axis.set(xlabel=x_label, ylabel=y_label)
         if len(series) > 1 and _is_narrow():
             figure.set_figheight(2.7 + 0.19 * len(series))
@@ -281,6 +286,11 @@ def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
     if len(values) == 2:
         bar.set_ticks(values)
     bar.ax.tick_params(length=0, labelsize=SMALL)
+
+
+def _two_and_five(y: float, _place: int | None) -> str:
+    """Between the powers of ten, where there are few of them."""
+    return f"{y:g}" if f"{y:.0e}"[0] in "25" else ""
 
 
 def _level(axis: Axes, name: str, value: float) -> None:
