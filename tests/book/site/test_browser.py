@@ -423,7 +423,7 @@ def test_figures_are_drawings_and_those_of_a_phone_are_other_ones(open_page, pag
 def test_a_figure_opens_large_by_the_keyboard_and_closes_again(open_page):
     tab, problems = open_page("notebooks/12_counting_cost.html")
     dialog = tab.locator("dialog.large")
-    for opener, picture in (("a.large", "img"), ("button.large:visible", "svg")):
+    for opener, picture in (("a.large", "img"), ("figure.mha-drawing button.large:visible", "svg")):
         small = tab.locator(opener).first
         before = small.locator("img, svg").bounding_box()["height"]
         small.press("Enter")
@@ -431,6 +431,36 @@ def test_a_figure_opens_large_by_the_keyboard_and_closes_again(open_page):
         tab.keyboard.press("Escape")
         assert not dialog.is_visible()
         assert small.evaluate("e => e === document.activeElement")
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("page", "part", "opener", "picture"),
+    [
+        ("notebooks/12_counting_cost.html", ".mha-frames", "button.large", "svg:visible"),
+        ("notebooks/10_reading_heads.html", ".mha-hv", "button.whole", ".middle"),
+    ],
+)
+def test_what_moves_opens_large_stays_alive_and_goes_back_to_its_place(open_page, page, part, opener, picture):
+    tab, problems = open_page(page)
+    dialog, found = tab.locator("dialog.large"), tab.locator(part).first
+    height, before = found.bounding_box()["height"], found.locator(picture).bounding_box()["width"]
+    found.locator(opener).press("Enter")
+    inside = dialog.locator(part)
+    assert inside.locator(picture).bounding_box()["width"] > 1.2 * before
+    shown = inside.inner_text()
+    inside.locator("input[type=range], .col button").last.press("ArrowUp")
+    assert inside.inner_text() != shown
+    assert tab.evaluate(WIDER) <= 0
+    for way in ("Escape", "Close"):
+        if way == "Escape":
+            tab.keyboard.press(way)
+        else:
+            dialog.get_by_role("button", name=way).click()
+        dialog.wait_for(state="hidden")
+        assert tab.locator(part).first.bounding_box()["height"] == pytest.approx(height, abs=60)
+        assert found.locator(opener).evaluate("e => e === document.activeElement")
+        found.locator(opener).click()
     assert problems == []
 
 
