@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from mha.checks import check_whole, checked, said
@@ -166,7 +165,7 @@ def lines(
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:g}")  # a power of ten would have an exponent, too small to read
             low, high = axis.get_ylim()
-            axis.yaxis.set_minor_formatter(_two_and_five if high < 100 * low else NullFormatter())
+            axis.yaxis.set_minor_formatter(_two_and_five if high < 100 * low else "")
         axis.set(xlabel=x_label, ylabel=y_label)
         if len(series) > 1 and _is_narrow():
             figure.set_figheight(2.7 + 0.19 * len(series))
@@ -288,7 +287,7 @@ def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
     bar.ax.tick_params(length=0, labelsize=SMALL)
 
 
-def _two_and_five(y: float, _place: int | None) -> str:
+def _two_and_five(y: float, _place: float | int | None) -> str:
     """Between the powers of ten, where there are few of them."""
     return f"{y:g}" if f"{y:.0e}"[0] in "25" else ""
 
