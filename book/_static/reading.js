@@ -4,7 +4,7 @@
   const dialog = Object.assign(document.createElement("dialog"), { className: "large" });
   const close = Object.assign(document.createElement("button"), { type: "button", textContent: "Close" });
   dialog.setAttribute("aria-label", "The figure, large");
-  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", ({ target }) => { if (!target.closest("label, fieldset, .mha-hv")) dialog.close(); });
   document.body.append(dialog);
 
   function open(picture) {
@@ -21,10 +21,33 @@
   }
 
   /* Drawings made of text stand in the page itself: the button around them opens a copy. */
-  for (const drawing of document.querySelectorAll("figure.mha-drawing svg")) {
+  function around(drawing) {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "large", title: "Open large" });
     drawing.replaceWith(button);
     button.append(drawing);
-    button.addEventListener("click", () => open(drawing.cloneNode(true)));
+    return button;
+  }
+  for (const drawing of document.querySelectorAll("figure.mha-drawing svg")) {
+    around(drawing).addEventListener("click", () => open(drawing.cloneNode(true)));
+  }
+
+  /* Pictures that change with sliders, and head views, move into the dialog and back, so that they stay alive. A box of
+     the same height keeps their place. */
+  let back = () => {};
+  dialog.addEventListener("close", () => { back(); back = () => {}; });
+  function move(part, opener) {
+    const place = Object.assign(document.createElement("div"), { style: `height: ${part.offsetHeight}px` });
+    part.replaceWith(place);
+    open(part);
+    back = () => { place.replaceWith(part); opener.focus(); };
+  }
+  for (const figure of document.querySelectorAll("figure.mha-frames")) {
+    const opener = around(figure.querySelector("[role=img]"));
+    opener.addEventListener("click", () => { if (!dialog.open) move(figure, opener); });
+  }
+  for (const view of document.querySelectorAll(".mha-hv[data-on]")) {
+    const opener = Object.assign(document.createElement("button"), { type: "button", className: "whole", textContent: "Open large" });
+    view.querySelector('[aria-label="How it is shown"]').append(opener);
+    opener.addEventListener("click", () => move(view, opener));
   }
 })();

@@ -4,19 +4,19 @@ const root = before && before.matches(fresh) ? before : document.querySelector(f
 if (!root) return;
 root.dataset.on = "";
 const D = __DATA__;
-const COLORS = ["#1f77b4", "#c2571a", "#2f8a3c", "#c9404a", "#8a63c4", "#96662f", "#c2468e", "#707070"];
+const COLORS = __COLORS__;  // on a light page, on a dark one
 const SVG = "http://www.w3.org/2000/svg", AT = {};
 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".split("").forEach((c, v) => AT[c] = v);
 const read = (p, at) => p.low + (p.high - p.low) * (64 * AT[p.text[2 * at]] + AT[p.text[2 * at + 1]]) / 4095;
 const write = (x, digits = 2) => (+x.toFixed(digits) || 0).toFixed(digits);
-const color = h => COLORS[h % 8];
+const color = h => COLORS[+dark][h % 8];
 const make = (tag, set = {}, ...inside) => {
   const e = document.createElement(tag);
   for (const name in set) e.setAttribute(name, set[name]);
   e.append(...inside);
   return e;
 };
-let at = 0, head = 0, q = D.start, k = 0, matrix = false, all = D.together, ROW = 28;
+let at = 0, head = 0, q = D.start, k = 0, matrix = false, all = D.together, ROW = 28, dark = isDark();
 const layer = () => D.layers[at], rows = () => D.tokens[layer().rows], cols = () => D.tokens[layer().cols];
 const weight = (l, h, i, j) => read(l.weights, (h * D.tokens[l.rows].length + i) * D.tokens[l.cols].length + j);
 const row = (h, i) => cols().map((_, j) => weight(layer(), h, i, j));
@@ -52,6 +52,20 @@ function step(e, ways) {
   const h = Math.max(0, Math.min(D.layers[a].heads - 1, way[1]));
   choose(a, h);
   heads[a][h].focus();
+}
+function isDark() {  // where letters are light
+  const ink = make("canvas", {width: 1, height: 1}).getContext("2d");
+  ink.fillStyle = getComputedStyle(root).color;
+  ink.fillRect(0, 0, 1, 1);
+  return ink.getImageData(0, 0, 1, 1).data[1] > 127;
+}
+function renew() {
+  if (!root.isConnected) return watch.disconnect();
+  if (isDark() === dark) return;
+  dark = !dark;
+  heads.forEach((line, a) => line.forEach((b, h) => paint(b.firstChild, D.layers[a], h)));
+  drawn = "";
+  draw();
 }
 function paint(canvas, l, h) {
   const n = canvas.height, m = canvas.width, picture = canvas.getContext("2d"), data = picture.createImageData(m, n);
@@ -216,4 +230,8 @@ function explain(l) {
 }
 k = best(row(head, q));
 lay();
+const turned = () => [0, 500].forEach(wait => setTimeout(renew, wait));  // some pages fade into the other colors
+const watch = new MutationObserver(turned);
+[document.documentElement, document.body].forEach(e => watch.observe(e, {attributeFilter: ["data-theme", "data-jp-theme-light", "class", "style"]}));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", turned);
 })();

@@ -17,6 +17,7 @@ from itertools import chain
 import numpy as np
 
 from mha.checks import checked, said
+from mha.viz.palette import COLORS, ON_DARK, ON_LIGHT, SMALL, WORDS
 
 MOST_WORDS = 64  # more lines than a reader, or a phone, can tell apart
 
@@ -150,10 +151,12 @@ def write_page(layers: list[Layer], together: bool = False) -> str:
     for sign in "<>&":  # nothing in a word can end the script
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     name = hashlib.sha256(data.encode()).hexdigest()[:12]  # the same view has the same name on every run
-    script = _file("headview.js").replace("__ID__", name).replace("__DATA__", data)
+    colors = json.dumps([ON_LIGHT, ON_DARK], separators=(",", ":"))
+    script = _file("headview.js").replace("__ID__", name).replace("__COLORS__", colors).replace("__DATA__", data)
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for layer in layers for note in layer.notes())
     fallback = f"<details open><summary>As a table</summary>{''.join(map(_table, layers))}</details>"
-    style = f"<style>{_file('headview.css')}</style>"
+    letters = f"--words:{WORDS}pt;--small:{SMALL}pt;--first:{COLORS[0]}"
+    style = f"<style>.mha-hv{{{letters}}}{_file('headview.css')}</style>"
     opening = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
     return f"{opening}{style}{notes}{fallback}</div><script>{script}</script>"
 

@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha.checks import check_whole, checked, said
+from mha.viz.palette import COLORS, SMALL, WORDS
 
-COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
-SMALL = 9  # points: numbers inside a picture; words have 10
 WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
 
 
@@ -38,8 +37,8 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
     "axes.axisbelow": True,
     "grid.color": "#e6e6e6",
     "axes.prop_cycle": plt.cycler(color=COLORS),
-    "font.size": 10,
-    "axes.titlesize": 10,
+    "font.size": WORDS,
+    "axes.titlesize": WORDS,
     "legend.fontsize": SMALL,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
@@ -162,7 +161,11 @@ def lines(
         if x_log:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
-        axis.set_yscale("log") if y_log else None
+        if y_log:
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")  # a power of ten would have an exponent, too small to read
+            low, high = axis.get_ylim()
+            axis.yaxis.set_minor_formatter(_two_and_five if high < 100 * low else "")
         axis.set(xlabel=x_label, ylabel=y_label)
         if len(series) > 1 and _is_narrow():
             figure.set_figheight(2.7 + 0.19 * len(series))
@@ -282,6 +285,11 @@ def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
     if len(values) == 2:
         bar.set_ticks(values)
     bar.ax.tick_params(length=0, labelsize=SMALL)
+
+
+def _two_and_five(y: float, _place: float | int | None) -> str:
+    """Between the powers of ten, where there are few of them."""
+    return f"{y:g}" if f"{y:.0e}"[0] in "25" else ""
 
 
 def _level(axis: Axes, name: str, value: float) -> None:

@@ -1,7 +1,9 @@
 """The head view: what it accepts, what it refuses, how large it is, and what a page without scripts shows."""
 
+import colorsys
 import json
 import re
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from bs4 import BeautifulSoup
 
 import mha
 from mha import HeadView
+from mha.viz import palette, plot
 
 WORDS = ["I", "saw", "a", "saw"]
 
@@ -191,3 +194,33 @@ def test_shapes_that_cannot_be_drawn_are_refused():
         HeadView([weights(2, 4, 4)] * 2, WORDS, q=torch.rand(2, 4, 3), k=torch.rand(2, 4, 3))
     with pytest.raises(ValueError, match="repeat keys that several heads share"):
         HeadView(weights(2, 4, 4), WORDS, q=torch.rand(2, 4, 3), k=torch.rand(1, 4, 3))
+
+
+def hue(color):
+    return colorsys.rgb_to_hls(*(int(color[at : at + 2], 16) for at in (1, 3, 5)))[0]
+
+
+def contrast(one, other):
+    """As the guidelines define it (WCAG 2.2)."""
+    parts = [[int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)] for color in (one, other)]
+    light = [[p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in each] for each in parts]
+    low, high = sorted(np.array(light) @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_heads_have_the_colors_and_the_sizes_of_the_figures():
+    """On a light and on a dark page: the same hues, each seen there."""
+    text = HeadView(weights(8, 4, 4), WORDS)._repr_html_()
+    on_light, on_dark = json.loads(re.search(r"const COLORS = (.*?);", text)[1])
+    assert plot.COLORS is palette.COLORS
+    assert [hue(color) for color in on_light + on_dark] == pytest.approx(
+        2 * [hue(color) for color in plot.COLORS], abs=0.01
+    )
+    same = [color for color, other in zip(plot.COLORS, on_light, strict=True) if color == other]
+    assert [color for color in plot.COLORS if color not in same] == ["#e0a100"]  # too light for a line on white
+    for colors, page, least in ((on_light, palette.LIGHT, 3), (on_dark, palette.DARK, 4.5)):
+        assert min(contrast(color, page) for color in colors) >= least
+        assert len(set(colors)) == 8
+    sizes = re.findall(r"font-size:([^;}]+)", files("mha.viz").joinpath("headview.css").read_text("utf8"))
+    assert set(sizes) == {"var(--words)", "var(--small)"}
+    assert f"--words:{plot.STYLE['font.size']}pt;--small:{plot.SMALL}pt" in text

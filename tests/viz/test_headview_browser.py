@@ -7,6 +7,7 @@ import torch
 
 import mha
 from mha import HeadView
+from mha.viz import palette
 
 SIZES = {"desktop": (1000, 900), "phone": (390, 844)}
 BEFORE = """<!doctype html><html lang=en><meta charset=utf8><meta name=viewport content="width=device-width">
@@ -114,6 +115,21 @@ def test_all_heads_together_say_where_each_looks(show):
     tab.get_by_role("button", name="layer, head 1").click()
     assert said(tab) == "layer, head 1: “x” gives “b” 0.00; the most goes to “c”, 1.00."
     assert tab.locator("svg path").count() == 1
+
+
+def test_colors_change_with_the_page(show):
+    """A dark gray would not be seen in the dark."""
+    w = torch.eye(2).repeat(8, 1, 1)
+    tab = show(HeadView(w, ["x", "y"], together=True))
+    lines, small = tab.locator("svg path"), tab.locator(".head canvas").last
+    pixel = "c => [...c.getContext('2d').getImageData(0, 0, 1, 1).data].slice(0, 3)"
+    for theme, colors in (("light", palette.ON_LIGHT), ("dark", palette.ON_DARK), ("light", palette.ON_LIGHT)):
+        tab.emulate_media(color_scheme=theme)
+        tab.wait_for_function(
+            "c => document.querySelector('svg path:last-child').getAttribute('stroke') === c", arg=colors[7]
+        )
+        assert lines.evaluate_all("all => all.map(line => line.getAttribute('stroke'))") == list(colors)
+        assert small.evaluate(pixel) == [int(colors[7][at : at + 2], 16) for at in (1, 3, 5)]
 
 
 def test_what_was_chosen_stays_in_sight_under_a_long_list(show):

@@ -79,6 +79,15 @@ def test_lines_differ_in_more_than_color(shown):
     assert np.array_equal(axis.lines[1].get_ydata(), [1, 2, 1])
 
 
+@pytest.mark.parametrize(("top", "says"), [(7.0, {"1", "2", "5"}), (1e7, {"1", "100", "10000", "1e+06"})])
+def test_numbers_of_a_logarithmic_axis_have_no_small_exponents(shown, top, says):
+    plot.lines({"a": ([1.0, 2.0], [1.0, top])}, "x", "y", y_log=True)
+    side = shown[0].axes[0].yaxis
+    found = {t.get_text() for t in (*side.get_ticklabels(), *side.get_ticklabels(minor=True))}
+    assert says <= found
+    assert not any("$" in text for text in found)
+
+
 def test_bars_carry_their_numbers(shown):
     assert (
         plot.bars({"a": 1.0, "b": 2.25}, "loss", errors={"a": 0.1, "b": 0.2}, digits=1, level={"chance": 0.5}) is None
