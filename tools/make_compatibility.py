@@ -51,8 +51,8 @@ CLASSES = """
 
 `mha.interop` reads and writes the weights of these classes. Each was made with random weights, in the settings that
 [other people's layers](../notebooks/07b_other_peoples_layers.ipynb) lists, and compared in float64 in four ways. A
-number is a limit: in every setting the largest difference, divided by the largest number, was below it. 1e-06 stands where
-the class computes norms in float32, whatever the type of its weights.
+number is a limit: in every setting the largest difference, divided by the largest number, was below it. The limit is
+1e-06 where the class computes norms in float32, whatever the type of its weights.
 
 *Weights*: there and back, not one bit has changed. *Values*: their weights in our layer, and ours in their module, give
 the same outputs. *Gradients*: those of all weights are the same. *Cache*: a causal text comes in three pieces, behind
