@@ -4,7 +4,7 @@ Taught in: split_and_merge, output_projection, reading_heads.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -45,18 +45,12 @@ PLACES = ("scores", "weights", "heads")
 class Seen(dict):
     """What a watcher saw: the last tensor of each tap, by its path, such as ``"encoder.0.attention.weights"``.
 
-    ``seen.weights`` is the tensor of the only layer watched; ``seen.all("weights")`` lists them, layer by layer, or, of
-    a watcher that keeps every call, call by call. ``calls`` are its pairs of path and tensor, in order.
+    ``seen.weights`` is the tensor of the only layer watched; ``seen.all("weights")`` lists them, layer by layer.
     """
 
-    def __init__(self, *tensors: Mapping[str, Tensor]) -> None:
-        """Begin with nothing seen, or with tensors by their paths."""
-        super().__init__(*tensors)
-        self.calls: list[tuple[str, Tensor]] = []
-
     def all(self, place: str) -> list[Tensor]:
-        """List what passed at ``place`` in every layer, first layer first; in every call, where all were kept."""
-        return [tensor for path, tensor in self.calls or self.items() if path.rpartition(".")[2] == place]
+        """List what passed at ``place`` in every layer, first layer first."""
+        return [tensor for path, tensor in self.items() if path.rpartition(".")[2] == place]
 
     def __getattr__(self, place: str) -> Tensor:
         found = self.all(place)
@@ -69,15 +63,11 @@ class Seen(dict):
 
 @checked
 @contextmanager
-def watch(model: nn.Module, *places: str, detach: bool = True, every_call: bool = False) -> Iterator[Seen]:
+def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]:
     """See the scores (before the mask), the weights (before dropout) and the heads of every layer in a model.
 
     While somebody watches scores or weights, the explicit formula runs instead of the fused kernel; the numbers are
     the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
-
-    A layer that is called several times, as where all layers of a model share their weights (ALBERT), is seen as it
-    was in its last call. ``every_call=True`` keeps them all: ``seen.all("weights")`` lists them in the order of the
-    calls. This takes the memory of all of them.
 
     Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
     Raises: ValueError where the model has no such place.
@@ -88,8 +78,6 @@ def watch(model: nn.Module, *places: str, detach: bool = True, every_call: bool 
     def remember(path: str) -> Callable:
         def hook(_module, _inputs, output: Tensor) -> None:
             seen[path] = output.detach() if detach else output
-            if every_call:
-                seen.calls.append((path, seen[path]))
 
         return hook
 

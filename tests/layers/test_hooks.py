@@ -90,29 +90,6 @@ def test_the_last_call_counts_and_what_was_seen_stays():
     assert seen.weights.shape == (2, 2, 3, 3)
 
 
-def test_every_call_of_a_layer_that_is_shared_can_be_kept_in_order():
-    shared, other = mha.MultiHeadAttention(6, 2), mha.MultiHeadAttention(6, 2)
-    model, x, alone = nn.Sequential(shared, other, shared, shared), torch.randn(2, 5, 6), []
-    y = x
-    for layer in model:
-        with mha.watch(layer, "weights") as seen:
-            y = layer(y)
-        alone.append(seen.weights)
-    with mha.watch(model, "weights", "heads", every_call=True) as seen:
-        model(x)
-    assert len(seen.all("heads")) == 4
-    assert error(seen.all("weights"), alone) == 0
-    assert [path for path, _ in seen.calls if "weights" in path] == [f"{n}.weights" for n in (0, 1, 0, 0)]
-    with pytest.raises(AttributeError, match="4 tensors passed at 'weights', not one"):
-        _ = seen.weights
-    with mha.watch(model, "weights") as seen:  # as before: the last call of each layer
-        model(x)
-    assert error(seen.all("weights"), [alone[3], alone[1]]) == 0
-    with mha.watch(other, "weights", every_call=True) as seen:
-        other(x)
-    assert seen.weights.shape == (2, 2, 5, 5)
-
-
 def test_gradients_are_kept_on_demand_only():
     layer, x = mha.MultiHeadAttention(6, 2), torch.randn(2, 5, 6)
     with mha.watch(layer) as seen:
