@@ -68,6 +68,7 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
 
     While somebody watches scores or weights, the explicit formula runs instead of the fused kernel; the numbers are
     the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
+    A layer that is called several times, as where all layers share their weights (ALBERT), is seen as in its last call.
 
     Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
     Raises: ValueError where the model has no such place.
