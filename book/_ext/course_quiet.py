@@ -112,23 +112,39 @@ def fold_ahead(sources, follow, whole=()):
     return folded
 
 
+CALCULATES = (ast.Mult, ast.MatMult, ast.Div, ast.Sub, ast.Pow)
+
+
 def _prepares(source, needed):
-    """Whether lines only put numbers in order, and no line that a page shows further down needs them."""
+    """Whether lines only put things in order, and no line that a page shows further down needs them."""
     body = ast.parse(source).body
-    calls = [node.func for node in ast.walk(ast.Module(body, [])) if isinstance(node, ast.Call)]
+    nodes_of = list(ast.walk(ast.Module(body, [])))
+    calls = [node.func for node in nodes_of if isinstance(node, ast.Call)]
     made = {name.id for one in body for name in _assigned(one)}
     return (
         all(isinstance(one, ast.Assign | ast.AugAssign) for one in body)
         and all(map(_is_plain, calls))
+        and not any(isinstance(node, CALCULATES) for node in nodes_of)
         and not made & needed
     )
 
 
 def _names(source):
+    """The names that a cell takes from others: not those that it makes itself, as a function its own variables."""
     try:
-        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        tree = ast.parse(source)
     except SyntaxError:
         return set()
+    used, made = set(), {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign):
+            used |= {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
+        elif isinstance(node, ast.FunctionDef | ast.Assign | ast.For | ast.comprehension | ast.With):
+            stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+            made |= {name.id for name in stored}
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            used.add(node.id)
+    return used - made
 
 
 def quiet(app, doctree):

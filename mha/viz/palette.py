@@ -1,4 +1,4 @@
-"""The colors of heads and the sizes of letters: one list for figures and for the head view, on light and dark pages.
+"""The colors of heads and the sizes of letters: one list for figures, sliders and the head view, on every page.
 
 Taught in: all chapters.
 """
@@ -35,3 +35,8 @@ def _seen(color: str, page: str) -> str:
 
 
 ON_LIGHT, ON_DARK = (tuple(_seen(color, page) for color in COLORS) for page in (LIGHT, DARK))
+
+
+def ink(color: str) -> str:
+    """The color of letters on a square of a color: white or black, whichever is read more easily."""
+    return max((LIGHT, "#000000"), key=lambda one: _contrast(one, color))

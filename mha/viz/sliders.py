@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any
 
 from mha.checks import checked, said
-
-ACCENTS = ("#0b6e99", "#c2410c", "#15803d", "#7c3aed")  # one for each head; text on them is white
+from mha.viz.palette import ON_LIGHT as COLORS
+from mha.viz.palette import ink
 
 
 def _svg(width, height, body: str) -> str:
@@ -36,7 +36,7 @@ def bars(rows: Mapping) -> str:
         body += _text(0, bottom - 72, name, "start")
         for i, value in enumerate(values):
             x, height = 44 * i, 64 * float(value)
-            body += f'<rect x="{x}" y="{bottom - height:.1f}" width="36" height="{height:.1f}" fill="{ACCENTS[0]}"/>'
+            body += f'<rect x="{x}" y="{bottom - height:.1f}" width="36" height="{height:.1f}" fill="{COLORS[0]}"/>'
             body += _text(x + 18, bottom + 14, f"{float(value):.2f}")
     return _svg(44 * max(map(len, rows.values())), 114 * len(rows), body)
 
@@ -50,11 +50,11 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
     for i, (name, row) in enumerate(zip(rows, matrix, strict=True)):
         body += _text(74, 42 + 32 * i, name, "end")
         for j, value in enumerate(row):
-            fill, depth = (ACCENTS[0], 0.6 * float(value)) if heads is None else (ACCENTS[heads[i][j]], 1.0)
+            fill, depth = (COLORS[0], 0.6 * float(value)) if heads is None else (COLORS[heads[i][j]], 1.0)
             box = f'x="{82 + 48 * j}" y="{22 + 32 * i}" width="44" height="28" rx="3"'
             body += f'<rect {box} fill="{fill}" fill-opacity="{depth:.2f}" stroke="currentColor" stroke-opacity=".3"/>'
-            shown, ink = (f"{float(value):.2f}", "currentColor") if heads is None else (f"{value:g}", "#ffffff")
-            body += _text(104 + 48 * j, 40 + 32 * i, shown, fill=ink)
+            shown, letters = (f"{float(value):.2f}", "currentColor") if heads is None else (f"{value:g}", ink(fill))
+            body += _text(104 + 48 * j, 40 + 32 * i, shown, fill=letters)
     return _svg(90 + 48 * len(columns), 26 + 32 * len(rows), body)
 
 
@@ -72,8 +72,8 @@ def roof(ridge, points: Mapping) -> str:
     for n, (name, intensity) in enumerate(points.items()):
         (x, y), share = place(intensity), min(1.0, intensity / ridge)
         radius = 5 + 3 * (len(points) - 1 - n)  # of two in one place both are seen
-        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{ACCENTS[n]}"/>'
-        body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{ACCENTS[n]}"/>'
+        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{COLORS[n]}"/>'
+        body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{COLORS[n]}"/>'
         body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
     for power in range(-1, 5):
         body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")

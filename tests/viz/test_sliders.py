@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mha.viz import sliders
+from mha.viz import palette, sliders
 
 TWO = {"one <b>": sliders.bars({"a": [0.25, 0.75]}), "two": sliders.bars({"a": [1.0, 0.0]})}
 ALT = "Two bars, first a quarter and three quarters, then one and zero."
@@ -101,6 +101,16 @@ def test_the_pictures_are_whole_and_carry_their_numbers():
         texts = " ".join(node.text for node in tree.iter("text"))
         assert all(text in texts for text in shown)
         assert len(picture) < 6000
+
+
+def test_colors_are_those_of_the_figures_and_letters_on_them_can_be_read():
+    drawn = sliders.cells([[1, 2, 3, 4]], ["a"], list("wxyz"), heads=[[0, 1, 2, 3]])
+    squares = re.findall(r'<rect [^>]*fill="(#\w{6})"', drawn)
+    assert squares == list(palette.ON_LIGHT[:4])
+    letters = re.findall(r'fill="(#\w{6})">\d</text>', drawn)
+    for square, letter in zip(squares, letters, strict=True):
+        assert palette._contrast(square, letter) > 4.5
+    assert re.findall(r'<circle cx="20" [^>]*fill="(#\w{6})"', sliders.roof(100, {"one": 1, "two": 10})) == squares[:2]
 
 
 def test_a_bar_is_as_high_as_its_number():
