@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any
 
 from mha.checks import checked, said
+from mha.viz.palette import LETTERS
 from mha.viz.palette import ON_LIGHT as COLORS
-from mha.viz.palette import ink
 
 
 def _svg(width, height, body: str) -> str:
@@ -50,10 +50,11 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
     for i, (name, row) in enumerate(zip(rows, matrix, strict=True)):
         body += _text(74, 42 + 32 * i, name, "end")
         for j, value in enumerate(row):
-            fill, depth = (COLORS[0], 0.6 * float(value)) if heads is None else (COLORS[heads[i][j]], 1.0)
+            head = 0 if heads is None else heads[i][j]
+            fill, depth = COLORS[head], 0.6 * float(value) if heads is None else 1.0
             box = f'x="{82 + 48 * j}" y="{22 + 32 * i}" width="44" height="28" rx="3"'
             body += f'<rect {box} fill="{fill}" fill-opacity="{depth:.2f}" stroke="currentColor" stroke-opacity=".3"/>'
-            shown, letters = (f"{float(value):.2f}", "currentColor") if heads is None else (f"{value:g}", ink(fill))
+            shown, letters = (f"{float(value):.2f}", "currentColor") if heads is None else (f"{value:g}", LETTERS[head])
             body += _text(104 + 48 * j, 40 + 32 * i, shown, fill=letters)
     return _svg(90 + 48 * len(columns), 26 + 32 * len(rows), body)
 
