@@ -5,6 +5,7 @@ that only draw, or only put numbers in order for it. Without JavaScript they ope
 """
 
 import ast
+import symtable
 import textwrap
 from itertools import pairwise
 
@@ -130,21 +131,16 @@ def _prepares(source, needed):
 
 
 def _names(source):
-    """The names that a cell takes from others: not those that it makes itself, as a function its own variables."""
+    """The names of a page that a cell touches; a function's own variables are none."""
     try:
-        tree = ast.parse(source)
+        tables = [symtable.symtable(source, "cell", "exec")]
     except SyntaxError:
         return set()
-    used, made = set(), {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AugAssign):
-            used |= {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
-        elif isinstance(node, ast.FunctionDef | ast.Assign | ast.For | ast.comprehension | ast.With):
-            stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
-            made |= {name.id for name in stored}
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            used.add(node.id)
-    return used - made
+    found = set(tables[0].get_identifiers())
+    for table in tables:  # grows: what is defined inside
+        tables += table.get_children()
+        found |= {name.get_name() for name in table.get_symbols() if name.is_global()}
+    return found
 
 
 def quiet(app, doctree):

@@ -345,8 +345,8 @@ class Row:
 
     ``error`` is the largest difference of the two outputs, divided by the largest output, in float64, over both
     directions: their weights in our layer, and our weights in their module. ``gradient`` is the same for the gradients
-    of all weights. ``cache`` is it for a text that comes in three pieces, behind our cache and behind theirs; None
-    where that was not compared: where their class has no cache, and where the setting is not causal.
+    of all weights. ``cache`` is the same for a text that comes in three pieces, behind our cache and behind theirs;
+    None where that was not compared: where their class has no cache, and where the setting is not causal.
 
     Taught in: in_the_transformer.
     """

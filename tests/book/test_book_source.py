@@ -401,7 +401,7 @@ def test_a_cell_that_only_prepares_the_next_drawing_is_folded_with_it():
     assert fold_ahead([boxes, drawn, own], [True, False])[0][:2] == ("", boxes), (
         "a function's own variable is another one"
     )
-    assert fold_ahead([boxes, drawn], [True], ["print(boxes)"])[0][:2] == kept, "a cell to try needs it"
+    assert fold_ahead([boxes, drawn], [True], ["boxes = 1"])[0][:2] == kept, "a cell to try needs it"
     assert fold_ahead([boxes, "print(1)"], [True])[0][:2] == kept, "nothing is drawn"
     assert fold_ahead(["boxes = train()", drawn], [True])[0][0] == "boxes = train()", "what trains is shown"
     assert fold_ahead(["boxes = a @ b", drawn], [True])[0][0] == "boxes = a @ b", "what calculates is shown"
