@@ -1,7 +1,8 @@
 """Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
 
-The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens; so do the lines
-that only draw, or only put numbers in order for it. Without JavaScript they open too: a fold is a `details` element.
+The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens, together with
+the lines whose numbers only they need; so do the lines that only draw, or only put numbers in order for it. Without
+JavaScript they open too: a fold is a `details` element.
 """
 
 import ast
@@ -16,6 +17,7 @@ METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append
 METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
+SILENT = (ast.Assign, ast.AugAssign, ast.For)
 UNTOUCHED = "tag_try-it"  # a cell to change and run: its code stays whole
 
 
@@ -36,6 +38,26 @@ def checks(body):
             yield statement
         elif isinstance(statement, (ast.For, ast.If, ast.With, ast.While)):
             yield from checks([*statement.body, *getattr(statement, "orelse", [])])
+
+
+def for_checks(body, found, needed):
+    """The statements that calculate for nothing but the checks of their cell; ``needed`` are names used later."""
+    asked = {name for one in found for name in _names(ast.unparse(one))}
+    for statement in reversed([one for one in body if one not in found]):
+        inside = list(ast.walk(statement))
+        made = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        silent = isinstance(statement, SILENT) and not any(map(_changes_or_shows, inside))
+        if silent and made & asked and not made & needed:
+            yield statement
+            asked |= _names(ast.unparse(statement))
+        else:
+            needed = needed | _names(ast.unparse(statement))
+
+
+def _changes_or_shows(node):
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return isinstance(node.ctx, ast.Store)
+    return isinstance(node, ast.Expr)
 
 
 def pictures(body):
@@ -70,17 +92,26 @@ def _is_plain(call):
     return isinstance(call, ast.Attribute) and (call.attr in METHODS or _root(call) == "np")
 
 
-def parts(source):
-    """What a cell shows, what it folds as drawing, what it folds as checks, and how many checks these are."""
+def parts(source, needed=None):
+    """What a cell shows, what it folds as drawing, what it folds as checks, and how many checks these are.
+
+    ``needed`` are the names that the page uses further down; where they are not known, all that calculates is shown.
+    """
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return source, "", "", 0
     found = list(checks(tree.body))
     count = sum(isinstance(node, ast.Assert) for one in found for node in ast.walk(one))
+    if needed is not None:
+        silent = list(for_checks(tree.body, found, needed))
+        apart = [one for one in found if not any(one in ast.walk(other) for other in silent)]
+        found = sorted([*apart, *silent], key=lambda one: one.lineno)
     lines = source.splitlines()
-    checked, drawn = _lines_of(found), _lines_of(pictures([one for one in tree.body if one not in found]))
-    folded = "\n".join(textwrap.dedent("\n".join(lines[one.lineno - 1 : one.end_lineno])) for one in found)
+    drawn = _lines_of(pictures([one for one in tree.body if one not in found]))
+    checked = _with_comments(_lines_of(found), lines)
+    blocks = [_with_comments(_lines_of([one]), lines) for one in found]
+    folded = "\n".join(textwrap.dedent("\n".join(lines[n - 1] for n in sorted(block))) for block in blocks)
     shown = "\n".join(line for n, line in enumerate(lines, 1) if n not in checked | drawn).strip("\n")
     drawing = "\n".join(line for n, line in enumerate(lines, 1) if n in drawn - checked)
     return shown, drawing, folded, count
@@ -88,6 +119,15 @@ def parts(source):
 
 def _lines_of(statements):
     return {line for one in statements for line in range(one.lineno, one.end_lineno + 1)}
+
+
+def _with_comments(numbers, lines):
+    """Line numbers, and those of the comments right above them."""
+    found = set(numbers)
+    for n in range(len(lines) - 1, 0, -1):
+        if n + 1 in found and lines[n - 1].lstrip().startswith("#"):
+            found.add(n)
+    return found
 
 
 def fold(kind, summary, source, like):
@@ -103,13 +143,15 @@ def fold_ahead(sources, follow, whole=()):
     ``follow`` says of each cell but the last whether the next one stands right below, with nothing between the two;
     ``whole`` are the cells that stay as they are.
     """
-    folded = [parts(source) for source in sources]
+    folded = [()] * len(sources)
     needed = {name for source in whole for name in _names(source)}
+    drawn = set()
     for n in range(len(sources) - 1, -1, -1):
-        shown, drawing, *checked = folded[n]
+        folded[n] = shown, drawing, *checked = parts(sources[n], needed | drawn)
         if shown and not drawing and n < len(follow) and follow[n] and folded[n + 1][1] and _prepares(shown, needed):
             folded[n] = "", shown, *checked
         needed |= _names(folded[n][0])
+        drawn |= _names(folded[n][1])
     return folded
 
 

@@ -35,7 +35,7 @@ class Diagram:
 
     ``boxes`` maps a name to its column, its row and the text below the name, one or more lines; a name that begins
     with a star is drawn strong. ``arrows`` lists from, to and a label. Within a column an arrow runs straight; to
-    another column it leaves at the side.
+    another column it leaves at the side. Two arrows that would lie on one another run side by side.
 
     Raises: ValueError for an arrow to a box that does not exist, and for two boxes in one place.
     Taught in: in_the_transformer.
@@ -59,7 +59,7 @@ class Diagram:
         return "\n".join(f"{start} → {end}" + (f" ({label})" if label else "") for start, end, label in self.arrows)
 
     def _repr_html_(self) -> str:
-        usual = _Sheet({name: (column, row) for name, (column, row, _) in self.boxes.items()}, WIDE, GAP_X, HIGH)
+        usual = self._usual()
         width = f"max-width: {1.3 * usual.size[0]:.0f}px"
         if usual.size[0] > PHONE + GAP_X:
             both = self._svg(usual, width, ' class="wide"'), self._svg(self._narrow(usual), "", ' class="phone"')
@@ -69,6 +69,10 @@ class Diagram:
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
         return f'<figure class="mha-drawing">{drawn}{caption}</figure>'
 
+    def _usual(self) -> "_Sheet":
+        places = {name: (column, row) for name, (column, row, _) in self.boxes.items()}
+        return _Sheet(places, WIDE, GAP_X, self._high(WIDE))
+
     def _narrow(self, usual: "_Sheet") -> "_Sheet":
         """The same for a phone: two rows become two columns, and boxes become narrower and higher."""
         turned = len({row for _, row in usual.places.values()}) == 2
@@ -76,8 +80,11 @@ class Diagram:
         columns = 1 + max(column for column, _ in places.values())
         gap = GAP_X if columns == 2 else 14
         wide = (PHONE - gap * (columns - 1) - 4) // columns
-        most = max(len(self._texts(name, wide)) for name in places)
-        return _Sheet(places, wide, gap, max(HIGH, 15 * most + 16))
+        return _Sheet(places, wide, gap, self._high(wide))
+
+    def _high(self, wide: int) -> int:
+        """How high the boxes are, for the one with the most lines."""
+        return max(HIGH, 15 * max(len(self._texts(name, wide)) for name in self.boxes) + 16)
 
     def _texts(self, name: str, wide: int) -> list[tuple[str, bool]]:
         """The lines in a box: its name, strong, and what stands below."""
@@ -87,9 +94,9 @@ class Diagram:
         return [(part, strong) for text, strong in whole for part in wrap(text, int(wide / 6.2))]
 
     def _svg(self, sheet: "_Sheet", width: str, kind: str = "") -> str:
-        drawn = "".join(
-            [*(sheet.arrow(*arrow) for arrow in self.arrows), *(self._box(sheet, name) for name in self.boxes)]
-        )
+        back = {(end, start) for start, end, _ in self.arrows}
+        arrows = [sheet.arrow(*arrow, arrow[:2] in back) for arrow in self.arrows]
+        drawn = "".join([*arrows, *(self._box(sheet, name) for name in self.boxes)])
         return (
             f'<svg{kind} viewBox="-2 -2 {sheet.size[0]} {sheet.size[1]}" role="img" '
             f'aria-label="{escape("; ".join(repr(self).splitlines()), True)}" fill="none" stroke="currentColor" '
@@ -134,14 +141,16 @@ class _Sheet:
         column, row = self.places[name]
         return column * (self.wide + self.gap), row * (self.high + GAP_Y)
 
-    def arrow(self, start: str, end: str, label: str) -> str:
+    def arrow(self, start: str, end: str, label: str, two_ways: bool = False) -> str:
         (x, y), (to_x, to_y) = self.corner(start), self.corner(end)
         if x == to_x:
             sign = 1 if to_y > y else -1
-            middle, arrive = x + self.wide / 2, to_y + self.high * (sign < 0)
+            middle, arrive = x + self.wide / 2 + 7 * sign * two_ways, to_y + self.high * (sign < 0)
             path = f"M{middle:g} {y + self.high * (sign > 0)}V{arrive}m-4 {-7 * sign}l4 {7 * sign}l4 {-7 * sign}"
         else:
             sign = 1 if to_x > x else -1
+            aside = -7 * sign if two_ways or y != to_y else 0
+            y, to_y = y + aside, to_y + aside
             leave, arrive = x + self.wide * (sign > 0), to_x + self.wide * (sign < 0)
             middle = (leave + arrive) / 2
             path = f"M{leave} {y + self.high / 2:g}H{middle:g}V{to_y + self.high / 2:g}H{arrive}"

@@ -407,6 +407,27 @@ def test_a_cell_that_only_prepares_the_next_drawing_is_folded_with_it():
     assert fold_ahead(["boxes = a @ b", drawn], [True])[0][0] == "boxes = a @ b", "what calculates is shown"
 
 
+def test_what_only_checks_need_is_folded_with_them():
+    fold_ahead = load("book/_ext/course_quiet.py").fold_ahead
+
+    def shown(*cells, whole=()):
+        return [(shown, folded) for shown, _, folded, _ in fold_ahead(cells, [False] * (len(cells) - 1), whole)]
+
+    cell = "y = f(x)\nz = g(y)\nassert z"
+    assert shown(cell) == [("", cell)]
+    assert shown(cell, "print(y)")[0] == ("y = f(x)", "z = g(y)\nassert z"), "a line further down needs y"
+    assert shown(cell, "def later():\n    return y")[0][0] == "y = f(x)", "a function further down needs y"
+    assert shown(cell, "plot.lines(dict(a=y))")[0][0] == "y = f(x)", "a drawing further down needs y"
+    assert shown(cell, whole=["y + 1"])[0][0] == "y = f(x)", "a cell to try needs y"
+    assert shown("y = f(x)\nprint(y)\nassert y")[0] == ("y = f(x)\nprint(y)", "assert y")
+    assert shown("y = f(x)")[0][0] == "y = f(x)", "without a check nothing is folded"
+    for changes in ("y.data = f(x)", "y[0] = f(x)", "f(y)", "for y in x:\n    f(y)"):
+        assert shown(f"{changes}\nassert y")[0][0] == changes, "what changes something, or may show it, is seen"
+    loop = "for a in x:\n    y = f(a)\n    assert y"
+    assert shown(loop) == [("", loop)]
+    assert shown("print(x)\n# none is left\nassert x") == [("print(x)", "# none is left\nassert x")]
+
+
 def test_pages_with_cells_to_try_load_the_runner_and_others_do_not(tmp_path):
     course_book = extension()
     (tmp_path / "notebooks").mkdir()

@@ -91,8 +91,28 @@ def test_the_arrows_are_told_in_words_too():
 @pytest.mark.parametrize("arrow", ARROWS)
 def test_an_arrow_ends_at_its_box(arrow):
     path = next(parsed(Diagram(BOXES, [arrow])).iter("path")).get("d")
-    ends = {"strong": "V76", "a < b": "H198", "in": "V46" if arrow[0] == "strong" else "H162"}
+    ends = {"strong": "V91", "a < b": "H198", "in": "V61" if arrow[0] == "strong" else "H162"}
     assert ends[arrow[1]] in path
+
+
+def test_a_box_is_as_high_as_the_most_lines_need():
+    for lines, high in ((1, 46), (2, 61), (3, 76)):
+        (box,) = parsed(Diagram({"a": (0, 0, "\n".join("b" * lines))}, [])).iter("rect")
+        assert box.get("height") == str(high)
+
+
+def test_arrows_there_and_back_do_not_lie_on_one_another():
+    def points(arrow, arrows):
+        path = list(parsed(Diagram(BOXES, arrows)).iter("path"))[arrows.index(arrow)].get("d")
+        return re.match(r"M([\d.]+) ([\d.]+)", path).groups()
+
+    for a, b in (("in", "strong"), ("strong", "a < b")):
+        there, back = (a, b, ""), (b, a, "")
+        (x, y), (to_x, to_y) = (points(one, [there, back]) for one in (there, back))
+        assert (x != to_x) if a == "in" else (y != to_y)
+    x = Diagram({"x": (0, 0, ""), "f": (1, 1, ""), "sum": (0, 2, "")}, [("x", "f", ""), ("f", "sum", "")])
+    into, out = (path.get("d") for path in parsed(x).iter("path"))
+    assert re.search(r"V([\d.]+)H198", into)[1] != re.match(r"M198 ([\d.]+)", out)[1], "a loop is seen as one"
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(4, 2), (3, 3), (4, 4), (2, 5)])
