@@ -42,16 +42,16 @@ def checks(body):
 
 def for_checks(body, found, needed):
     """The statements that calculate for nothing but the checks of their cell; ``needed`` are names used later."""
-    asked = {name for one in found for name in _names(ast.unparse(one))}
+    asked = {name for one in found for name in _read(ast.unparse(one))}
     for statement in reversed([one for one in body if one not in found]):
         inside = list(ast.walk(statement))
         made = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         silent = isinstance(statement, SILENT) and not any(map(_changes_or_shows, inside))
         if silent and made & asked and not made & needed:
             yield statement
-            asked |= _names(ast.unparse(statement))
+            asked |= _read(ast.unparse(statement))
         else:
-            needed = needed | _names(ast.unparse(statement))
+            needed = _needed_before(statement, needed)
 
 
 def _changes_or_shows(node):
@@ -138,7 +138,7 @@ def fold(kind, summary, source, like):
 
 
 def fold_ahead(sources, follow, whole=()):
-    """The parts of all cells of a page; what only prepares the drawing of the cell that follows is folded as drawing.
+    """The parts of all cells of a page; what only prepares the drawing of the cell that follows is folded with it.
 
     ``follow`` says of each cell but the last whether the next one stands right below, with nothing between the two;
     ``whole`` are the cells that stay as they are.
@@ -148,9 +148,22 @@ def fold_ahead(sources, follow, whole=()):
     drawn = set()
     for n in range(len(sources) - 1, -1, -1):
         folded[n] = shown, drawing, *checked = parts(sources[n], needed | drawn)
-        if shown and not drawing and n < len(follow) and follow[n] and folded[n + 1][1] and _prepares(shown, needed):
-            folded[n] = "", shown, *checked
-        needed |= _names(folded[n][0])
+        at = n + 1
+        while at < len(follow) and follow[at - 1] and not any(folded[at]):  # a cell that stands in the drawing below
+            at += 1
+        if (
+            shown
+            and not drawing
+            and at <= len(follow)
+            and follow[at - 1]
+            and folded[at][1]
+            and _prepares(shown, needed)
+        ):
+            after, drawing, *others = folded[at]
+            folded[n] = "", "", *checked
+            folded[at] = after, f"{shown}\n\n{drawing}", *others
+        for statement in reversed(_body(folded[n][0])):
+            needed = _needed_before(statement, needed)
         drawn |= _names(folded[n][1])
     return folded
 
@@ -172,17 +185,39 @@ def _prepares(source, needed):
     )
 
 
+def _body(source):
+    try:
+        return ast.parse(source).body
+    except SyntaxError:
+        return []
+
+
 def _names(source):
     """The names of a page that a cell touches; a function's own variables are none."""
+    return _read(source, lambda name: True)
+
+
+def _read(source, counts=symtable.Symbol.is_referenced):
+    """The names of a page that lines read."""
     try:
-        tables = [symtable.symtable(source, "cell", "exec")]
+        page = symtable.symtable(source, "cell", "exec")
     except SyntaxError:
         return set()
-    found = set(tables[0].get_identifiers())
-    for table in tables:  # grows: what is defined inside
-        tables += table.get_children()
+    found = {name.get_name() for name in page.get_symbols() if counts(name)}
+    inside = page.get_children()
+    for table in inside:  # grows: what is defined further inside
+        inside += table.get_children()
         found |= {name.get_name() for name in table.get_symbols() if name.is_global()}
-    return found
+    added = [one.target for one in ast.walk(ast.parse(source)) if isinstance(one, ast.AugAssign)]
+    return found | {name.id for one in added for name in ast.walk(one) if isinstance(name, ast.Name)}
+
+
+def _needed_before(statement, needed):
+    """The names that must be there before a statement, when ``needed`` must be there behind it."""
+    made = {getattr(statement, "name", "")}
+    if isinstance(statement, ast.Assign):
+        made |= {name.id for name in _assigned(statement) if isinstance(name.ctx, ast.Store)}
+    return needed - made | _read(ast.unparse(statement))
 
 
 def quiet(app, doctree):
@@ -193,6 +228,10 @@ def quiet(app, doctree):
     follow = [_stands_above(one, other) for one, other in pairwise(blocks)]
     folded = fold_ahead([block.astext() for block in blocks], follow, whole)
     for block, (shown, drawing, checked, count) in zip(blocks, folded, strict=True):
+        if not (shown or drawing or count):
+            cell = block.parent.parent
+            cell.parent.remove(cell)  # it stands in the drawing below
+            continue
         if not drawing and not count:
             continue
         new = [nodes.literal_block(shown, shown, **block.attributes)] if shown else []

@@ -392,15 +392,16 @@ def test_a_cell_that_only_prepares_the_next_drawing_is_folded_with_it():
     fold_ahead = load("book/_ext/course_quiet.py").fold_ahead
     boxes, arrows, drawn = 'boxes = {"x": (0, 1)}', 'arrows = [("x", "y")]', "Diagram(boxes, arrows)"
     shown = [one[:2] for one in fold_ahead([boxes, arrows, drawn], [True, True])]
-    assert shown == [("", boxes), ("", arrows), ("", drawn)]
+    assert shown == [("", ""), ("", ""), ("", f"{boxes}\n\n{arrows}\n\n{drawn}")]
     kept = (boxes, "")
     assert fold_ahead([boxes, drawn], [False])[0][:2] == kept, "text stands between the two"
     assert fold_ahead([boxes, drawn, "len(boxes)"], [True, False])[0][:2] == kept, "a line further down needs it"
     assert fold_ahead([boxes, drawn, "boxes |= more"], [True, False])[0][:2] == kept, "a line further down adds to it"
     own = "def f():\n    boxes = 1\n    return boxes"
-    assert fold_ahead([boxes, drawn, own], [True, False])[0][:2] == ("", boxes), (
+    assert fold_ahead([boxes, drawn, own], [True, False])[1][:2] == ("", f"{boxes}\n\n{drawn}"), (
         "a function's own variable is another one"
     )
+    assert fold_ahead([boxes, drawn, "boxes = 1\nprint(boxes)"], [True, False])[0][:2] == ("", ""), "it is made anew"
     assert fold_ahead([boxes, drawn], [True], ["boxes = 1"])[0][:2] == kept, "a cell to try needs it"
     assert fold_ahead([boxes, "print(1)"], [True])[0][:2] == kept, "nothing is drawn"
     assert fold_ahead(["boxes = train()", drawn], [True])[0][0] == "boxes = train()", "what trains is shown"
@@ -417,6 +418,9 @@ def test_what_only_checks_need_is_folded_with_them():
     assert shown(cell) == [("", cell)]
     assert shown(cell, "print(y)")[0] == ("y = f(x)", "z = g(y)\nassert z"), "a line further down needs y"
     assert shown(cell, "def later():\n    return y")[0][0] == "y = f(x)", "a function further down needs y"
+    assert shown(cell, "y += 1")[0][0] == shown(cell, "y = y + 1")[0][0] == "y = f(x)"
+    assert shown(cell, "y = 1\nprint(y)")[0] == ("", cell), "further down it is made anew"
+    assert shown(cell, "y = 1", "print(y)")[0] == ("", cell), "and needed from there"
     assert shown(cell, "plot.lines(dict(a=y))")[0][0] == "y = f(x)", "a drawing further down needs y"
     assert shown(cell, whole=["y + 1"])[0][0] == "y = f(x)", "a cell to try needs y"
     assert shown("y = f(x)\nprint(y)\nassert y")[0] == ("y = f(x)\nprint(y)", "assert y")
