@@ -94,8 +94,13 @@ class Diagram:
         return [(part, strong) for text, strong in whole for part in wrap(text, int(wide / 6.2))]
 
     def _svg(self, sheet: "_Sheet", width: str, kind: str = "") -> str:
-        back = {(end, start) for start, end, _ in self.arrows}
-        arrows = [sheet.arrow(*arrow, arrow[:2] in back) for arrow in self.arrows]
+        leave = {sheet.side(start, end) for start, end, _ in self.arrows}
+        arrive = {sheet.side(end, start) for start, end, _ in self.arrows}
+        both = leave & arrive  # sides of boxes where arrows come and go
+        arrows = [
+            sheet.arrow(start, end, label, bool(both & {sheet.side(start, end), sheet.side(end, start)}))
+            for start, end, label in self.arrows
+        ]
         drawn = "".join([*arrows, *(self._box(sheet, name) for name in self.boxes)])
         return (
             f'<svg{kind} viewBox="-2 -2 {sheet.size[0]} {sheet.size[1]}" role="img" '
@@ -141,16 +146,20 @@ class _Sheet:
         column, row = self.places[name]
         return column * (self.wide + self.gap), row * (self.high + GAP_Y)
 
-    def arrow(self, start: str, end: str, label: str, two_ways: bool = False) -> str:
+    def side(self, start: str, end: str) -> tuple[str, int, int]:
+        """The box and the side of it, as a direction, that an arrow between two boxes touches."""
+        (x, y), (to_x, to_y) = self.places[start], self.places[end]
+        return (start, 0, 1 if to_y > y else -1) if x == to_x else (start, 1 if to_x > x else -1, 0)
+
+    def arrow(self, start: str, end: str, label: str, shared: bool = False) -> str:
         (x, y), (to_x, to_y) = self.corner(start), self.corner(end)
         if x == to_x:
             sign = 1 if to_y > y else -1
-            middle, arrive = x + self.wide / 2 + 7 * sign * two_ways, to_y + self.high * (sign < 0)
+            middle, arrive = x + self.wide / 2 + 7 * sign * shared, to_y + self.high * (sign < 0)
             path = f"M{middle:g} {y + self.high * (sign > 0)}V{arrive}m-4 {-7 * sign}l4 {7 * sign}l4 {-7 * sign}"
         else:
             sign = 1 if to_x > x else -1
-            aside = -7 * sign if two_ways or y != to_y else 0
-            y, to_y = y + aside, to_y + aside
+            y, to_y = y - 7 * sign * shared, to_y - 7 * sign * shared
             leave, arrive = x + self.wide * (sign > 0), to_x + self.wide * (sign < 0)
             middle = (leave + arrive) / 2
             path = f"M{leave} {y + self.high / 2:g}H{middle:g}V{to_y + self.high / 2:g}H{arrive}"
