@@ -79,6 +79,15 @@ def test_lines_differ_in_more_than_color(shown):
     assert np.array_equal(axis.lines[1].get_ydata(), [1, 2, 1])
 
 
+@pytest.mark.parametrize("first", [1, 0.5])
+def test_whole_numbers_are_marked_at_whole_numbers(shown, first):
+    layers = first + np.arange(18)
+    plot.lines({"gradient": (layers, layers)}, "layer", "size")
+    ticks = [tick for tick in shown[0].axes[0].get_xticks() if layers[0] <= tick <= layers[-1]]
+    assert len(ticks) > 2
+    assert all(tick == round(tick) for tick in ticks) == (first == 1)
+
+
 @pytest.mark.parametrize(("top", "says"), [(7.0, {"1", "2", "5"}), (1e7, {"1", "100", "10000", "1e+06"})])
 def test_numbers_of_a_logarithmic_axis_have_no_small_exponents(shown, top, says):
     plot.lines({"a": ([1.0, 2.0], [1.0, top])}, "x", "y", y_log=True)
