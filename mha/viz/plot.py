@@ -162,7 +162,7 @@ def lines(
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
         elif all((x == np.round(x)).all() for x, _ in curves.values()):
-            axis.xaxis.get_major_locator().set_params(integer=True)  # there is no layer 2.5
+            axis.locator_params(axis="x", integer=True)  # there is no layer 2.5
         if y_log:
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:g}")  # a power of ten would have an exponent, too small to read
