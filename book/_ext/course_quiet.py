@@ -41,7 +41,10 @@ def checks(body):
 
 
 def for_checks(body, found, needed):
-    """The statements that calculate for nothing but the checks of their cell; ``needed`` are names used later."""
+    """The statements that calculate for nothing but the checks of their cell; ``needed`` are names used later.
+
+    A call may change its argument, which nobody can see here: such a call stands as a line of its own in a notebook.
+    """
     asked = {name for one in found for name in _read(ast.unparse(one))}
     for statement in reversed([one for one in body if one not in found]):
         inside = list(ast.walk(statement))
@@ -151,17 +154,12 @@ def fold_ahead(sources, follow, whole=()):
         at = n + 1
         while at < len(follow) and follow[at - 1] and not any(folded[at]):  # a cell that stands in the drawing below
             at += 1
-        if (
-            shown
-            and not drawing
-            and at <= len(follow)
-            and follow[at - 1]
-            and folded[at][1]
-            and _prepares(shown, needed)
-        ):
+        stands_above = at <= len(follow) and follow[at - 1] and folded[at][1]
+        if shown and not drawing and stands_above and _prepares(shown, needed):
             after, drawing, *others = folded[at]
             folded[n] = "", "", *checked
             folded[at] = after, f"{shown}\n\n{drawing}", *others
+            drawn |= _names(shown)
         for statement in reversed(_body(folded[n][0])):
             needed = _needed_before(statement, needed)
         drawn |= _names(folded[n][1])

@@ -401,6 +401,8 @@ def test_a_cell_that_only_prepares_the_next_drawing_is_folded_with_it():
     assert fold_ahead([boxes, drawn, own], [True, False])[1][:2] == ("", f"{boxes}\n\n{drawn}"), (
         "a function's own variable is another one"
     )
+    measured = fold_ahead(["size = f()\nassert size", 'boxes = {"x": size}', drawn], [True, True])
+    assert measured[0][0] == "size = f()", "a folded line needs it"
     assert fold_ahead([boxes, drawn, "boxes = 1\nprint(boxes)"], [True, False])[0][:2] == ("", ""), "it is made anew"
     assert fold_ahead([boxes, drawn], [True], ["boxes = 1"])[0][:2] == kept, "a cell to try needs it"
     assert fold_ahead([boxes, "print(1)"], [True])[0][:2] == kept, "nothing is drawn"
