@@ -212,10 +212,13 @@ def _read(source, counts=symtable.Symbol.is_referenced):
 
 def _needed_before(statement, needed):
     """The names that must be there before a statement, when ``needed`` must be there behind it."""
-    made = {getattr(statement, "name", "")}
+    made, read = {getattr(statement, "name", "")}, _read(ast.unparse(statement))
     if isinstance(statement, ast.Assign):
         made |= {name.id for name in _assigned(statement) if isinstance(name.ctx, ast.Store)}
-    return needed - made | _read(ast.unparse(statement))
+    if isinstance(statement, ast.For):
+        made |= {name.id for name in ast.walk(statement.target) if isinstance(name, ast.Name)}
+        read = read - made  # the loop gives its variables their values
+    return needed - made | read
 
 
 def quiet(app, doctree):

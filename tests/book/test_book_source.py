@@ -427,6 +427,7 @@ def test_what_only_checks_need_is_folded_with_them():
     assert shown(cell, whole=["y + 1"])[0][0] == "y = f(x)", "a cell to try needs y"
     assert shown("y = f(x)\nprint(y)\nassert y")[0] == ("y = f(x)\nprint(y)", "assert y")
     assert shown("y = f(x)")[0][0] == "y = f(x)", "without a check nothing is folded"
+    assert shown(cell, "for y in x:\n    print(y)")[0] == ("", cell), "a loop makes it anew"
     for changes in ("y.data = f(x)", "y[0] = f(x)", "f(y)", "for y in x:\n    f(y)"):
         assert shown(f"{changes}\nassert y")[0][0] == changes, "what changes something, or may show it, is seen"
     loop = "for a in x:\n    y = f(a)\n    assert y"
