@@ -179,11 +179,9 @@ def _text(
     room: int = WIDE,
     anchor: str = "middle",
 ) -> str:
-    longest, fitted = room - (WIDE - LONGEST), ""
-    if weight == "bold" and text:  # 0.63: a letter of a wide font
-        size = max(11, min(size, round(longest / (0.63 * len(text)), 1)))
-        if 0.63 * size * len(text) > longest + 1:
-            fitted = f' textLength="{longest}" lengthAdjust="spacingAndGlyphs"'
+    longest = room - (WIDE - LONGEST)
+    wide = weight == "bold" and 0.6 * size * len(text) > longest - 10
+    fitted = f' textLength="{longest}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}"{fitted} '
         f'fill="currentColor" stroke="none">{escape(text)}</text>'

@@ -154,13 +154,12 @@ def titles_in_notebooks():
 
 
 def test_no_title_is_wider_than_its_box():
-    """Measured in a wide font; a long title has smaller letters, and a still longer one is pressed together."""
+    """Measured in a wide font; a title that comes near the edge is fitted, whatever font the reader's page has."""
     measured = 0
     for size, how, title in titles_in_notebooks():
         bold = FontProperties(family="DejaVu Sans", weight="bold", size=float(size))
         width = TextPath((0, 0), unescape(title), prop=bold).get_extents().width
         measured += 1
-        assert width <= diagram.LONGEST or "textLength" in how, title
-        assert "textLength" not in how or width > 60, "no title is stretched"
+        assert width <= diagram.WIDE - 20 or f'textLength="{diagram.LONGEST}"' in how, title
     assert measured > 30
     assert diagram.LONGEST < diagram.WIDE
