@@ -217,7 +217,7 @@ def _needed_before(statement, needed):
         made |= {name.id for name in _assigned(statement) if isinstance(name.ctx, ast.Store)}
     if isinstance(statement, ast.For):
         made |= {name.id for name in ast.walk(statement.target) if isinstance(name, ast.Name)}
-        read = read - made  # the loop gives its variables their values
+        read -= made  # the loop gives its variables their values
     return needed - made | read
 
 

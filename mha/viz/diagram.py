@@ -59,7 +59,8 @@ class Diagram:
         return "\n".join(f"{start} → {end}" + (f" ({label})" if label else "") for start, end, label in self.arrows)
 
     def _repr_html_(self) -> str:
-        usual = self._usual()
+        places = {name: box[:2] for name, box in self.boxes.items()}
+        usual = _Sheet(places, WIDE, GAP_X, self._high(WIDE))
         width = f"max-width: {1.3 * usual.size[0]:.0f}px"
         if usual.size[0] > PHONE + GAP_X:
             both = self._svg(usual, width, ' class="wide"'), self._svg(self._narrow(usual), "", ' class="phone"')
@@ -68,10 +69,6 @@ class Diagram:
             drawn = self._svg(usual, width)
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
         return f'<figure class="mha-drawing">{drawn}{caption}</figure>'
-
-    def _usual(self) -> "_Sheet":
-        places = {name: (column, row) for name, (column, row, _) in self.boxes.items()}
-        return _Sheet(places, WIDE, GAP_X, self._high(WIDE))
 
     def _narrow(self, usual: "_Sheet") -> "_Sheet":
         """The same for a phone: two rows become two columns, and boxes become narrower and higher."""
