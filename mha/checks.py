@@ -1,6 +1,6 @@
 """What an argument must be, in one wording: each error names the argument and shows what was given.
 
-Taught in: why_attention.
+:Taught in: why_attention.
 """
 
 import collections.abc

@@ -4,7 +4,7 @@ Nothing here is fast and nothing is clever. A matrix is a list of rows, a row is
 version in this package is tested against these functions. Only ``math`` is imported, so the file also runs where
 there is no NumPy and no torch: in a browser, or on a microcontroller.
 
-Taught in: why_attention, why_scale, masking, why_many_heads, split_and_merge, output_projection.
+:Taught in: why_attention, why_scale, masking, why_many_heads, split_and_merge, output_projection.
 """
 
 import math
@@ -13,8 +13,8 @@ import math
 def dot(a, b):
     """Multiply two vectors number by number and add up.
 
-    Shapes: two lists of the same length; returns one float.
-    Raises: ValueError where the lengths differ.
+    :Shapes: two lists of the same length; returns one float.
+    :Raises: ValueError where the lengths differ.
     """
     if len(a) != len(b):
         raise ValueError(f"dot of a vector of length {len(a)} with one of length {len(b)}: they must be equally long")
@@ -29,7 +29,7 @@ def transpose(rows):
 def matmul(a, b):
     """Multiply two matrices: entry (i, j) is the dot product of row i of ``a`` with column j of ``b``.
 
-    Shapes: (n, m) and (m, p) give (n, p).
+    :Shapes: (n, m) and (m, p) give (n, p).
     """
     columns = transpose(b)
     return [[dot(row, column) for column in columns] for row in a]
@@ -41,7 +41,7 @@ def softmax(row):
     The largest number is taken away first: the result is the same, and ``exp`` cannot overflow. An entry of minus
     infinity gets weight 0. A row of nothing but minus infinities has nothing to choose from and gives zeros.
 
-    Shapes: a list of length n; returns a list of length n.
+    :Shapes: a list of length n; returns a list of length n.
     """
     top = max(row)
     if top == -math.inf:
@@ -54,8 +54,8 @@ def softmax(row):
 def attention_scores(q, k, scale=None):
     """Compare every query with every key.
 
-    Shapes: queries (i, d), keys (j, d); returns scores (i, j).
-    ``scale`` multiplies each score; by default it is 1/√d.
+    :Shapes: queries (i, d), keys (j, d); returns scores (i, j).
+        ``scale`` multiplies each score; by default it is 1/√d.
     """
     if scale is None:
         scale = 1 / math.sqrt(len(q[0]))
@@ -65,7 +65,7 @@ def attention_scores(q, k, scale=None):
 def attention_weights(q, k, mask=None, scale=None):
     """Say how much each query takes from each key: the softmax of the scores, row by row.
 
-    Shapes: queries (i, d), keys (j, d), mask (i, j) of True (may look) and False; returns weights (i, j).
+    :Shapes: queries (i, d), keys (j, d), mask (i, j) of True (may look) and False; returns weights (i, j).
     """
     scores = attention_scores(q, k, scale)
     if mask is not None:
@@ -79,8 +79,8 @@ def attention_weights(q, k, mask=None, scale=None):
 def attention(q, k, v, mask=None, scale=None):
     """Read from the values: each output row is an average of the value rows, weighted by attention.
 
-    Shapes: queries (i, d), keys (j, d), values (j, c), mask (i, j); returns (i, c).
-    Source: Vaswani et al. 2017, equation 1.
+    :Shapes: queries (i, d), keys (j, d), values (j, c), mask (i, j); returns (i, c).
+    :Source: Vaswani et al. 2017, equation 1.
     """
     return matmul(attention_weights(q, k, mask, scale), v)
 
@@ -95,8 +95,8 @@ def multi_head_attention(x, w_q, w_k, w_v, w_o, heads, memory=None, mask=None):
 
     Row convention: a row of ``x`` is one position, and ``x`` is multiplied from the right. No biases.
 
-    Shapes: x (i, m), memory (j, m) or None for ``x`` itself; w_q, w_k, w_v (m, h·d); w_o (h·d, m); returns (i, m).
-    Source: Vaswani et al. 2017, section 3.2.2.
+    :Shapes: x (i, m), memory (j, m) or None for ``x`` itself; w_q, w_k, w_v (m, h·d); w_o (h·d, m); returns (i, m).
+    :Source: Vaswani et al. 2017, section 3.2.2.
     """
     memory = x if memory is None else memory
     q, k, v = matmul(x, w_q), matmul(memory, w_k), matmul(memory, w_v)

@@ -99,12 +99,12 @@ def public():
 def test_a_public_name_is_taught_where_it_says():
     pages = {name: "".join(path.read_text("utf8") for path in family(name)) for name in map(topic, CHAPTERS)}
     for name in mha.__all__:
-        topics = re.search(r"Taught in: ([\w, ]+)", getattr(mha, name).__doc__)[1].split(", ")
+        topics = re.search(r":Taught in: ([\w,\s]+)\.", getattr(mha, name).__doc__)[1].replace("\n", " ").split(", ")
         missing = [topic for topic in topics if not re.search(rf"\b{name}\b", pages[topic])]
         assert not missing, f"{name} says that it is taught in {missing}, which do not name it"
     for path, node in public():
         home = ast.get_docstring(FILES[path.rpartition(".")[0]]) or ""
-        assert "Taught in: " in (ast.get_docstring(node) or "") + home, path
+        assert ":Taught in: " in (ast.get_docstring(node) or "") + home, path
 
 
 def test_nothing_is_validated_by_assert_and_nothing_is_unpickled():

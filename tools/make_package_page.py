@@ -21,7 +21,7 @@ import mha
 PAGE = Path(__file__).resolve().parents[1] / "book" / "package.md"
 PARTS = ("functional", "layers", "models", "analysis", "systems", "data", "viz", "interop", "reference")
 NUMBERS = {topic(path): path for path in CHAPTERS}
-TAUGHT = re.compile(r"\s*Taught in: ([\w,\s]+)\.")
+TAUGHT = re.compile(r"\s*:Taught in: ([\w,\s]+)\.")
 
 HEAD = """# The package
 

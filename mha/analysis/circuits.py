@@ -1,6 +1,6 @@
 """The two products that say what a head can do: which words it compares as alike, and what it writes.
 
-Taught in: output_projection, reading_heads.
+:Taught in: output_projection, reading_heads.
 """
 
 import math
@@ -20,8 +20,8 @@ def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
 
     Biases, and positions inside the layer, are not part of it.
 
-    Source: Elhage et al. 2021, section "Attention heads as information movement".
-    Taught in: reading_heads.
+    :Source: Elhage et al. 2021, section "Attention heads as information movement".
+    :Taught in: reading_heads.
     """
     q, k = _cut(layer.W_q.weight, layer), _cut(layer.W_k.weight, layer)
     return q.mT @ k / math.sqrt(layer.d_head)
@@ -34,8 +34,8 @@ def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
 
     Biases are not part of it.
 
-    Source: Elhage et al. 2021, section "Attention heads as information movement".
-    Taught in: reading_heads.
+    :Source: Elhage et al. 2021, section "Attention heads as information movement".
+    :Taught in: reading_heads.
     """
     out = layer.W_o.weight.unflatten(1, (layer.heads, layer.d_head)).transpose(0, 1)
     return out @ _cut(layer.W_v.weight, layer)
@@ -47,8 +47,8 @@ def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
 
     Near 1 what is written points to where what was read pointed, near 0 a random map. A circuit of zeros gives 0.
 
-    Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
-    Taught in: reading_heads.
+    :Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
+    :Taught in: reading_heads.
     """
     if circuits.shape[1] != circuits.shape[2]:
         raise ValueError(f"circuits have shape {tuple(circuits.shape)}: each must be square, from words to words")

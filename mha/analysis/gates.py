@@ -1,6 +1,6 @@
 """Gates that learn which heads are needed: each is 0, 1 or between, and an open gate costs something.
 
-Taught in: pruning_heads.
+:Taught in: pruning_heads.
 """
 
 import math
@@ -25,16 +25,16 @@ class HardConcrete(nn.Module):
     In training s = sigmoid((log u − log(1 − u) + log a) / β) with u uniform in (0, 1), stretched from (0, 1) to
     (low, high) and cut to [0, 1]; one draw a call. In evaluation s = sigmoid(log a), with no noise and no β.
 
-    Plain when: ``log_a`` is large: every gate is 1.
-    Costs: one weight a head.
-    Shapes: gates (h,).
-    Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
-    Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
-    Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`. The mixed penalty
+    :Plain when: ``log_a`` is large: every gate is 1.
+    :Costs: one weight a head.
+    :Shapes: gates (h,).
+    :Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
+    :Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
+    :Differs from the paper: Voita et al. set gates to 0 or 1 in evaluation, which is :meth:`decided`. The mixed penalty
         of Louizos et al. (L0 with L2) is left out.
-    Differs from the released code: the noise comes from torch's own random numbers, no generator can be given; nor
+    :Differs from the released code: the noise comes from torch's own random numbers, no generator can be given; nor
         is there a switch for the mixed penalty.
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
 
     @checked
@@ -78,11 +78,11 @@ class Gates(nn.Module):
     Train them together with the model: ``with gates.on(model): loss = … + strength * gates.penalty()``. They multiply
     what a head has read, before ``W_o``.
 
-    Costs: one weight for each head of the model.
-    Raises: ValueError where the model has no layer with heads.
-    Source: Voita et al. 2019, section 6.
-    Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.
-    Taught in: pruning_heads.
+    :Costs: one weight for each head of the model.
+    :Raises: ValueError where the model has no layer with heads.
+    :Source: Voita et al. 2019, section 6.
+    :Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.
+    :Taught in: pruning_heads.
     """
 
     @checked

@@ -4,7 +4,7 @@ A rule is a boolean tensor of *targets*, True where a query would find its right
 makes them, :func:`score_heads` says how often a head agrees. A number means little alone: compare it with what other
 heads reach by chance, :func:`baseline`.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import copy
@@ -24,7 +24,7 @@ class HeadScores(NamedTuple):
 
     ``weight`` is the mean weight on the targets, ``argmax`` the share of queries whose largest weight is on one.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     weight: Tensor
@@ -38,9 +38,9 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
 
     Of several equally large weights the share that is right counts, so that a uniform head gets what chance gives.
 
-    Shapes: weights (b, h, i, j), targets (i, j) or (b, i, j).
-    Raises: ValueError for targets of another shape, or none at all.
-    Taught in: reading_heads.
+    :Shapes: weights (b, h, i, j), targets (i, j) or (b, i, j).
+    :Raises: ValueError for targets of another shape, or none at all.
+    :Taught in: reading_heads.
     """
     check_finite(weights=weights)
     b, _, i, j = weights.shape
@@ -65,9 +65,9 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     Queries that look at nothing do not count.
 
-    Source: Clark et al. 2019, section 3.3.
-    Differs from the released code: nothing is added to the weights before the logarithm.
-    Taught in: reading_heads.
+    :Source: Clark et al. 2019, section 3.3.
+    :Differs from the released code: nothing is added to the weights before the logarithm.
+    :Taught in: reading_heads.
     """
     check_finite(weights=weights)
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
@@ -75,11 +75,11 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
 @checked
 def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
-    """Say how far each head looks: the weighted mean of |i − j|, mean over queries; uniform: (n² − 1) / 3n.
+    """Say how far each head looks: the weighted mean of their distance, mean over queries; uniform: (n² − 1) / 3n.
 
     With fewer queries than keys the last query stands at the last key.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     check_finite(weights=weights)
     i, j = weights.shape[-2:]
@@ -95,7 +95,10 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
 
 @checked
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
-    """Look evenly at all keys that have any weight. Taught in: reading_heads."""
+    """Look evenly at all keys that have any weight.
+
+    :Taught in: reading_heads.
+    """
     check_finite(weights=weights)
     visible = (weights != 0).to(weights)
     return visible / visible.sum(-1, keepdim=True).clamp_min(1)
@@ -105,7 +108,7 @@ def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
 def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
     """Keep the weights of each query but deal them out anew, among the keys that have any weight.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     check_finite(weights=weights)
     visible = weights != 0
@@ -119,8 +122,8 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
 def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     """Copy a model and give every weight a new initial value, drawn from ``seed``; the model itself stays.
 
-    Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
-    Taught in: reading_heads.
+    :Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
+    :Taught in: reading_heads.
     """
     check_whole(0, seed=seed)
     fresh = copy.deepcopy(model)
@@ -138,10 +141,10 @@ def untrained(model: nn.Module, *, seed: int) -> nn.Module:
 def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | None = None) -> tuple[int, float]:
     """Find the fixed number of steps that meets most targets, and the share of queries for which it does.
 
-    Shapes: targets (i, j) or (b, i, j); ``visible`` the same, True where a query can look (everywhere unless given).
-    Raises: ValueError where no query has a target.
-    Source: the baseline of Voita et al. 2019, section 5.2.2.
-    Taught in: reading_heads.
+    :Shapes: targets (i, j) or (b, i, j); ``visible`` the same, True where a query can look (everywhere unless given).
+    :Raises: ValueError where no query has a target.
+    :Source: the baseline of Voita et al. 2019, section 5.2.2.
+    :Taught in: reading_heads.
     """
     i, j = targets.shape[-2:]
     targets = targets if visible is None else targets & visible
@@ -159,7 +162,7 @@ def baseline(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[T
 
     ``untrained_weights`` are the weights of each layer of an untrained copy on the same words.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     heads = [float(score_heads(weights, targets).argmax.max()) for weights in untrained_weights]
     return max([best_offset(targets)[1], *heads])
@@ -180,10 +183,10 @@ def classify(
     "previous" or "next": the largest weight is on this neighbor in at least 90 % of the cases. A rule of your own,
     such as {"bracket": targets}, names a head whose argmax beats the best fixed offset by ten points.
 
-    Shapes: weights (b, h, i, j), rules (i, j) or (b, i, j); one list of names for each of the h heads.
-    Source: Voita et al. 2019, sections 5.2.1 and 5.2.2.
-    Differs from the paper: its ten percent can be read as points, as here, or as a ratio.
-    Taught in: reading_heads.
+    :Shapes: weights (b, h, i, j), rules (i, j) or (b, i, j); one list of names for each of the h heads.
+    :Source: Voita et al. 2019, sections 5.2.1 and 5.2.2.
+    :Differs from the paper: its ten percent can be read as points, as here, or as a ratio.
+    :Taught in: reading_heads.
     """
     i, j = weights.shape[-2:]
     neighbors = {"previous": offset(i, -1, keys=j), "next": offset(i, 1, keys=j)}

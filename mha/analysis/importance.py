@@ -1,6 +1,6 @@
 """How much each head matters, guessed from the slope of the loss.
 
-Taught in: pruning_heads.
+:Taught in: pruning_heads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,11 +30,11 @@ def head_importance(
     For each example the slope of its loss at a gate ξ = 1 on the head, without its sign, then the mean over examples.
     ``normalize`` divides by the L2 norm of the layer. Dropout is off meanwhile.
 
-    Shapes: ``losses(model, batch)`` gives one loss for each example (b,); (h,) comes out for each layer, by its path.
-    Raises: ValueError where the losses are not one for each example, or not finite, or there is no batch.
-    Source: Michel et al. 2019, section 4.1.
-    Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
-    Taught in: pruning_heads.
+    :Shapes: ``losses(model, batch)`` gives one loss for each example (b,); (h,) comes out for each layer, by its path.
+    :Raises: ValueError where the losses are not one for each example, or not finite, or there is no batch.
+    :Source: Michel et al. 2019, section 4.1.
+    :Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
+    :Taught in: pruning_heads.
     """
     layers, training = attention_layers(model), model.training
     totals: dict[str, Tensor] = {}

@@ -1,6 +1,6 @@
 """The leak detector: which outputs depend on which inputs.
 
-Taught in: masking.
+:Taught in: masking.
 """
 
 import copy
@@ -168,11 +168,11 @@ def leaks(
     trial starts from the same random state. With ``cache`` (a function that makes an empty cache) the sequence is
     also fed in ``chunks`` through ``layer(chunk, cache=…)``, and the mode "cached" says what that sees.
 
-    Shapes: x (b, n, m), or random numbers of ``shape``; further keywords go to the layer.
-    Raises: ValueError where the layer cannot be copied or called, the chunks do not add up to n, the output has no row
+    :Shapes: x (b, n, m), or random numbers of ``shape``; further keywords go to the layer.
+    :Raises: ValueError where the layer cannot be copied or called, the chunks do not add up to n, the output has no row
         for each input, the layer answers the same input differently, or some outputs are NaN and no other one leaks
         (then nothing can be said); TypeError where it returns no tensor, or the input is not floating point.
-    Taught in: masking.
+    :Taught in: masking.
     """
     x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) if x is None else x.detach()
     _check(x)

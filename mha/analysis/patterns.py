@@ -3,7 +3,7 @@
 Every function returns a boolean tensor, True at the right keys; a query may have none, one or several. Except for
 :func:`offset`, a right key never stands behind its query, so the rules suit a language model.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 
     With more ``keys`` than queries the last query stands at the last key.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     keys = n if keys is None else keys
     check_whole(n=n, keys=keys)
@@ -36,7 +36,10 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 
 @checked
 def first(n: int) -> Bool[Tensor, "i j"]:
-    """Look at the first word, from everywhere but itself. Taught in: reading_heads."""
+    """Look at the first word, from everywhere but itself.
+
+    :Taught in: reading_heads.
+    """
     check_whole(n=n)
     targets = torch.zeros(n, n, dtype=torch.bool)
     targets[1:, 0] = True
@@ -47,8 +50,8 @@ def first(n: int) -> Bool[Tensor, "i j"]:
 def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
 
-    Source: Olsson et al. 2022, section "Induction heads".
-    Taught in: reading_heads.
+    :Source: Olsson et al. 2022, section "Induction heads".
+    :Taught in: reading_heads.
     """
     check_words(words)
     after = torch.zeros(*words.shape, words.shape[1], dtype=torch.bool)
@@ -58,7 +61,10 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 
 @checked
 def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
-    """Look at earlier occurrences of the same word. Taught in: reading_heads."""
+    """Look at earlier occurrences of the same word.
+
+    :Taught in: reading_heads.
+    """
     check_words(words)
     return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
 
@@ -67,8 +73,8 @@ def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
     """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
 
-    Source: Clark et al. 2019, section 3.2.
-    Taught in: reading_heads.
+    :Source: Clark et al. 2019, section 3.2.
+    :Taught in: reading_heads.
     """
     check_words(words)
     check_whole(None, **{f"marks[{n}]": mark for n, mark in enumerate(marks)})
@@ -82,8 +88,8 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
 
     The first word has no choice and so no target.
 
-    Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
-    Taught in: reading_heads.
+    :Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
+    :Taught in: reading_heads.
     """
     check_words(words)
     if counts.numel() <= int(words.max()) or int(counts.min()) < 0:
@@ -103,8 +109,8 @@ def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: boo
 
     ``nested`` keeps only brackets with others inside. A bracket that closes nothing, or the wrong kind, has no target.
 
-    Raises: ValueError where a word both opens and closes.
-    Taught in: reading_heads.
+    :Raises: ValueError where a word both opens and closes.
+    :Taught in: reading_heads.
     """
     return _brackets(words, pairs, nested)[0]
 
@@ -115,8 +121,8 @@ def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: b
 
     ``nested`` keeps only words for which others were opened and closed since, so that the last opener is the wrong one.
 
-    Raises: ValueError where a word both opens and closes.
-    Taught in: reading_heads.
+    :Raises: ValueError where a word both opens and closes.
+    :Taught in: reading_heads.
     """
     return _brackets(words, pairs, nested)[1]
 

@@ -1,6 +1,6 @@
 """A model without some of its heads.
 
-Taught in: pruning_heads.
+:Taught in: pruning_heads.
 """
 
 import copy
@@ -19,8 +19,8 @@ from mha.layers.hooks import edit
 def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
     """Choose the ``count`` heads with the highest scores of the whole model, and ``at_least`` so many in each layer.
 
-    Raises: ValueError where the model has fewer heads, or the layers need more.
-    Taught in: pruning_heads.
+    :Raises: ValueError where the model has fewer heads, or the layers need more.
+    :Taught in: pruning_heads.
     """
     check_whole(0, count=count, at_least=at_least)
     for path, score in scores.items():
@@ -45,8 +45,8 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
 
     ``keep`` has the heads that stay, by the path of their layer; layers that it does not name keep all.
 
-    Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take_heads`.
-    Taught in: pruning_heads.
+    :Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take_heads`.
+    :Taught in: pruning_heads.
     """
     _known(model, keep)
     layers = attention_layers(model := copy.deepcopy(model))
@@ -63,8 +63,8 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
 def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Silence all other heads for a while: what they read becomes zero, nothing is cut.
 
-    Raises: ValueError for an unknown layer, and for numbers of heads that it does not have.
-    Taught in: pruning_heads.
+    :Raises: ValueError for an unknown layer, and for numbers of heads that it does not have.
+    :Taught in: pruning_heads.
     """
     layers = _known(model, keep)
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """How alike heads are: in where they look, and in what they read.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import math
@@ -18,10 +18,10 @@ def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
 
     It is the mean over queries, in bits. For heads of several layers put their weights side by side with torch.cat.
 
-    Source: Clark et al. 2019, section 6.
-    Differs from the paper: the mean over queries instead of the sum, bits instead of nats.
-    Differs from the released code: nothing is added to the weights before the logarithm.
-    Taught in: reading_heads.
+    :Source: Clark et al. 2019, section 6.
+    :Differs from the paper: the mean over queries instead of the sum, bits instead of nats.
+    :Differs from the released code: nothing is added to the weights before the logarithm.
+    :Taught in: reading_heads.
     """
     check_finite(weights=weights)
     weights = weights.double()  # of nearly equal heads nothing but rounding is left otherwise
@@ -41,8 +41,8 @@ def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
     Every word is one sample; their number should be well above d, or chance alone makes heads look alike. A head
     that reads the same everywhere is like nothing, not even itself: 0.
 
-    Source: Kornblith et al. 2019, section 3.
-    Taught in: reading_heads.
+    :Source: Kornblith et al. 2019, section 3.
+    :Taught in: reading_heads.
     """
     check_finite(heads=heads)
     x = heads.transpose(0, 1).flatten(1, 2).double()

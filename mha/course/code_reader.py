@@ -1,6 +1,6 @@
 """The small model of chapter 10 and its side rooms: it reads Python code, and random words that repeat.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Examination(NamedTuple):
 def lessons() -> Code:
     """Give the Python code of the lessons.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     return python_source.numbered(python_source.functions())
 
@@ -42,7 +42,7 @@ def lessons() -> Code:
 def examination() -> Examination:
     """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 words each.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     unseen = python_source.numbered(python_source.functions(python_source.UNSEEN), like=lessons())
     random = torch.Generator().manual_seed(99)
@@ -53,7 +53,7 @@ def examination() -> Examination:
 def small_model(vocabulary: int, width: int, heads: int, layers: int = 2) -> LanguageModel:
     """Make a language model with rotary positions and a feed-forward part that is no wider than the model.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     return LanguageModel(
         vocabulary,
@@ -68,7 +68,7 @@ def small_model(vocabulary: int, width: int, heads: int, layers: int = 2) -> Lan
 def nats(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
     """Say what the model pays to guess each next word, in nats.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     return F.cross_entropy(model(words[:, :-1]).mT, words[:, 1:], reduction="none")
 
@@ -78,7 +78,7 @@ def fit(
 ) -> LanguageModel:
     """Train a model on the texts that ``batch`` draws; Muon for the matrices inside the layers, AdamW for the rest.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     random = torch.Generator().manual_seed(seed)
     optimizer = MuonAndAdamW(model, model.decoder, steps, **rates)
@@ -90,7 +90,7 @@ def fit(
 def reader(seed: int = 0, kind: str = "mixed", layers: int = 2) -> LanguageModel:
     """Train the model of the chapter: 64 channels, four heads a layer, on the ``mixed`` lessons or on ``code`` alone.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     torch.manual_seed(seed)
     model = small_model(len(lessons().names), 64, 4, layers)

@@ -1,6 +1,6 @@
 """Jobs for several processes: what the chapter across_machines lets them do. A new process imports them by name.
 
-Taught in: across_machines.
+:Taught in: across_machines.
 """
 
 import os
@@ -23,8 +23,8 @@ from mha.systems.tensor_parallel import count_all_reduces, load_whole, shard_hea
 def small_layer(kv_heads: int = 4, seed: int = 0) -> tuple[Heads, Tensor, Tensor]:
     """Make a layer of width 16 with four heads, and two inputs for it, in float64; the same in every process.
 
-    Shapes: the inputs are (2, 5, 16) and (2, 3, 16).
-    Taught in: across_machines.
+    :Shapes: the inputs are (2, 5, 16) and (2, 3, 16).
+    :Taught in: across_machines.
     """
     layer = GroupedAttention(16, 4, kv_heads).float()  # drawn again, whatever the default type of numbers is
     torch.manual_seed(seed)
@@ -41,7 +41,7 @@ def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
     Gives the output and all gradients, and the sizes of the all-reduces
     that each of the two ways took.
 
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     given = [x.clone().requires_grad_() for x in inputs]
     with count_all_reduces() as forward:
@@ -57,7 +57,7 @@ def one_step(layer: Heads, *inputs: Tensor) -> dict[str, list]:
 def whole(found: Tensor) -> Tensor:
     """Put the parts of a tensor together that lie on several processes; a tensor that is here stays as it is.
 
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     return found.full_tensor() if isinstance(found, DTensor) else found
 
@@ -65,14 +65,17 @@ def whole(found: Tensor) -> Tensor:
 def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict:
     """Do :func:`one_step` with the heads spread over all processes.
 
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     layer, *inputs = small_layer(kv_heads)
     return one_step(shard_heads(layer), *inputs[: 1 + crossing])
 
 
 def torch_step() -> dict[str, list]:
-    """Do :func:`one_step` with torch's plan for each projection, and nothing of ours. Taught in: across_machines."""
+    """Do :func:`one_step` with torch's plan for each projection, and nothing of ours.
+
+    :Taught in: across_machines.
+    """
     layer, x, _ = small_layer()
     processes = dist.get_world_size()
     columns = {name: ColwiseParallel() for name in ("W_q", "W_k", "W_v")}
@@ -85,7 +88,7 @@ def torch_step() -> dict[str, list]:
 def read_checkpoint(state: dict[str, np.ndarray], kv_heads: int, processes: int) -> list | None:
     """Load a whole layer into the first processes: the output, and how many weights this process holds.
 
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     group = dist.new_group(list(range(processes)))
     if dist.get_rank() >= processes:
@@ -97,7 +100,10 @@ def read_checkpoint(state: dict[str, np.ndarray], kv_heads: int, processes: int)
 
 
 def refusal(kv_heads: int) -> str:
-    """Try to spread a layer, and say why that was refused. Taught in: across_machines."""
+    """Try to spread a layer, and say why that was refused.
+
+    :Taught in: across_machines.
+    """
     try:
         shard_heads(small_layer(kv_heads)[0])
     except ValueError as error:
@@ -106,7 +112,10 @@ def refusal(kv_heads: int) -> str:
 
 
 def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
-    """Time the all-reduce of some numbers of 4 bytes: the shortest of ``rounds``. Taught in: across_machines."""
+    """Time the all-reduce of some numbers of 4 bytes: the shortest of ``rounds``.
+
+    :Taught in: across_machines.
+    """
     shortest, device = [], small_layer()[1].device
     for size in sizes:
         x, times = torch.zeros(size, device=device, dtype=torch.float32), []
@@ -123,7 +132,7 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
 def lose_one() -> None:
     """Let the last process die while the others wait for its part.
 
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     layer, x, _ = small_layer()
     mine = shard_heads(layer)
@@ -134,5 +143,8 @@ def lose_one() -> None:
 
 
 def in_turn(*calls: tuple) -> list:
-    """Do several jobs one after the other: each is a function and its inputs. Taught in: across_machines."""
+    """Do several jobs one after the other: each is a function and its inputs.
+
+    :Taught in: across_machines.
+    """
     return [work(*inputs) for work, *inputs in calls]

@@ -1,6 +1,6 @@
 """The small model of chapter 11 and its side rooms: it continues English, and chants of eight characters.
 
-Taught in: pruning_heads.
+:Taught in: pruning_heads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from mha.models.training import train
 def characters() -> tuple[Int[Tensor, " known"], Int[Tensor, " new"], int]:
     """Give the English of the lessons, the English of the examination, and the number of different characters.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     text = tasks.english(40)
     alphabet = sorted(set(text))
@@ -37,7 +37,7 @@ def characters() -> tuple[Int[Tensor, " known"], Int[Tensor, " new"], int]:
 def english(part: Int[Tensor, " n"], count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
     """Draw pieces of 33 characters.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     start = torch.randint(len(part) - 32, (count, 1), generator=random)
     return part[start + torch.arange(33)]
@@ -46,7 +46,7 @@ def english(part: Int[Tensor, " n"], count: int, random: torch.Generator) -> Int
 def chants(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
     """Draw chants: eight random characters, then the same eight again, and again.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     return torch.randint(32, (count, 8), generator=random).repeat(1, 5)[:, :33]
 
@@ -54,7 +54,7 @@ def chants(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
 def lessons(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
     """Draw lessons, one half English, the other half chants.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     return torch.cat([english(characters()[0], count // 2, random), chants(count // 2, random)])
 
@@ -62,7 +62,7 @@ def lessons(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
 def make(heads: int = 8, d: int = 64, layers: int = 2) -> LanguageModel:
     """Make a language model with rotary positions.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     return LanguageModel(
         characters()[2],
@@ -77,7 +77,7 @@ def make(heads: int = 8, d: int = 64, layers: int = 2) -> LanguageModel:
 def losses(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
     """Say what the model pays for each example, in nats per character.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     logits = model(words[:, :-1])
     return F.cross_entropy(logits.mT, words[:, 1:], reduction="none").mean(1)
@@ -88,7 +88,7 @@ def teach(
 ) -> list[float]:
     """Train with Adam and give the losses; the learning rate grows for 20 steps and shrinks in the second half.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     adam = torch.optim.Adam([{"params": model.parameters(), "lr": lr}, *extra], betas=(0.9, 0.99), fused=True)
     full = [group["lr"] for group in adam.param_groups]
@@ -105,7 +105,7 @@ def teach(
 def trained(seed: int = 0) -> nn.Module:
     """Train the model of the chapter: two layers of eight heads, 64 channels, 400 steps.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     torch.manual_seed(seed)
     random = torch.Generator().manual_seed(seed)
@@ -118,7 +118,7 @@ def trained(seed: int = 0) -> nn.Module:
 def examination() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
     """Draw 100 new texts for each skill, and say from which place on they count: a chant from its second round.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     random = torch.Generator().manual_seed(99)
     return {"English": (english(characters()[1], 100, random), 0), "chants": (chants(100, random), 8)}
@@ -128,7 +128,7 @@ def examination() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
 def price(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None = None) -> float:
     """Say what the model pays at the examination, in nats per character; heads that ``keep`` leaves out are silent.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     words, start = examination()[skill]
     with mask_heads(model, keep or {}):
@@ -139,6 +139,6 @@ def price(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None
 def both(model: nn.Module, keep: Mapping[str, Iterable[int]] | None = None) -> float:
     """Give the mean price of the two skills.
 
-    Taught in: pruning_heads.
+    :Taught in: pruning_heads.
     """
     return sum(price(model, skill, keep) for skill in examination()) / 2

@@ -2,7 +2,7 @@
 
 The forms come from Unicode's locale data (CLDR), which the library babel carries; it is imported when dates are made.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,9 +32,9 @@ def write(day: date, form: str, language: str = "en") -> str:
 
     ``form`` is one of CLDR's four: "full", "long", "medium", "short". Only "full" gives the day of the week.
 
-    Raises: ValueError for a form or a language that CLDR does not have, ImportError without babel.
-    Source: Unicode CLDR, through ``babel.dates.format_date``.
-    Taught in: in_the_transformer.
+    :Raises: ValueError for a form or a language that CLDR does not have, ImportError without babel.
+    :Source: Unicode CLDR, through ``babel.dates.format_date``.
+    :Taught in: in_the_transformer.
     """
     try:
         from babel import Locale, UnknownLocaleError
@@ -58,8 +58,8 @@ def pairs(
 
     Every tenth day is held out: it is drawn only with ``held_out``, and then no other day is.
 
-    Raises: ValueError for a count below 1, for no form, and as :func:`write`.
-    Taught in: in_the_transformer.
+    :Raises: ValueError for a count below 1, for no form, and as :func:`write`.
+    :Taught in: in_the_transformer.
     """
     if count < 1 or not forms:
         raise ValueError(f"count = {count}, forms = {list(forms)}: at least 1 of each")
@@ -85,9 +85,9 @@ class Characters:
 
     Numbers 0, 1 and 2 are no characters: ``PAD`` fills up short texts, ``START`` and ``STOP`` stand around a text.
 
-    Shapes: texts become (b, n) numbers, where n is the longest text with its ends.
-    Raises: ValueError for a character that was not among the texts at first, for an empty text, for no text.
-    Taught in: in_the_transformer.
+    :Shapes: texts become (b, n) numbers, where n is the longest text with its ends.
+    :Raises: ValueError for a character that was not among the texts at first, for an empty text, for no text.
+    :Taught in: in_the_transformer.
     """
 
     @checked

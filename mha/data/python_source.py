@@ -1,6 +1,6 @@
 """Functions of Python's standard library as numbers, with the true place where each name got its value.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import ast
@@ -36,7 +36,7 @@ Place = tuple[int | None, int | None]  # line and column
 class Program(NamedTuple):
     """Words of a program, and ``names`` (n, n), True where a use of a name meets the latest place that set it.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     words: list[str]
@@ -51,8 +51,8 @@ def read_program(source: str) -> Program:
     variables set a name, within one function; what is inside a class, a lambda or a comprehension is left out. A name
     that is not set before its use has no target.
 
-    Raises: ValueError for a text that is no Python.
-    Taught in: reading_heads.
+    :Raises: ValueError for a text that is no Python.
+    :Taught in: reading_heads.
     """
     try:
         tree = ast.parse(source)
@@ -115,7 +115,7 @@ class Code(NamedTuple):
     ``set_at`` (n,) is the place where the name got its value, −1 for words that are no such use. ``names`` says what
     the numbers mean.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     words: Tensor
@@ -127,8 +127,8 @@ class Code(NamedTuple):
 def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     """Read all functions and methods of some modules of Python's standard library; comments are left out.
 
-    Raises: ValueError for a module that is not written in Python.
-    Taught in: reading_heads.
+    :Raises: ValueError for a module that is not written in Python.
+    :Taught in: reading_heads.
     """
     found = []
     for module in modules:
@@ -147,7 +147,7 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
 
     A rare name becomes one of 32 stand-ins, the same within a function; other rare words become "'…'" or "0…".
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     check_whole(size=size)
     if not programs:
@@ -173,7 +173,7 @@ def pieces(
 ) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:
     """Cut pieces at random places: words (b, n), and which word each use of a name goes back to (b, n, n).
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     check_whole(count=count, n=n)
     if n >= len(code.words):

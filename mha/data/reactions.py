@@ -1,6 +1,6 @@
 """Chemical reactions made up by a rule, so that the origin of every atom is known.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import random
@@ -24,7 +24,7 @@ class Reaction(NamedTuple):
 
     Atoms are numbered from 0, in the order in which they are written, on each side by itself.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     text: str
@@ -38,9 +38,9 @@ def made_up(count: int, seed: int = 0) -> list[Reaction]:
     An acid and an amine give an amide (water leaves), an acid and an alcohol an ester (water again; the oxygen that
     stays is the alcohol's), an amine and a bromide a larger amine (the bromine leaves). No two are the same.
 
-    Raises: ValueError for a count that is not whole, below 1, or above the number of different reactions, and for a
-    ``seed`` below 0: the generator would take it for its positive twin.
-    Taught in: reading_heads.
+    :Raises: ValueError for a count that is not whole, below 1, or above the number of different reactions, and for a
+        ``seed`` below 0: the generator would take it for its positive twin.
+    :Taught in: reading_heads.
     """
     check_whole(1, count=count)
     check_whole(0, seed=seed)

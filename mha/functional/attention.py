@@ -4,7 +4,7 @@ The order never changes, and every variant of later chapters is an edit at a nam
 
     score → edit_scores → mask → normalize → edit_weights → read
 
-Taught in: why_scale, masking, why_many_heads, split_and_merge.
+:Taught in: why_scale, masking, why_many_heads, split_and_merge.
 """
 
 import math
@@ -35,7 +35,9 @@ Edit = Callable[[Tensor], Tensor]
 class Edits:
     """What a layer changes at the three named places, each a function from (…, i, j) to (…, i, j), or None.
 
-    It is true where something is changed. Taught in: split_and_merge.
+    It is true where something is changed.
+
+    :Taught in: split_and_merge.
     """
 
     scores: Edit | None = None
@@ -68,9 +70,9 @@ def _behind(first: Edit | None, second: Edit | None) -> Edit | None:
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
     """Cut the channels of every position into heads; nothing is copied.
 
-    Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
-    Raises: ValueError where ``heads`` does not divide the channels, or x has not three axes.
-    Taught in: split_and_merge.
+    :Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
+    :Raises: ValueError where ``heads`` does not divide the channels, or x has not three axes.
+    :Taught in: split_and_merge.
     """
     check_whole(heads=heads)
     check_is_tensor("x", x)
@@ -84,9 +86,9 @@ def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n
 def merge_heads(heads: Shaped[Tensor, "b h n d"]) -> Shaped[Tensor, "b n m"]:
     """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
 
-    Shapes: (b, h, n, d) gives (b, n, h·d).
-    Raises: ValueError where there are not four axes.
-    Taught in: split_and_merge.
+    :Shapes: (b, h, n, d) gives (b, n, h·d).
+    :Raises: ValueError where there are not four axes.
+    :Taught in: split_and_merge.
     """
     check_is_tensor("heads", heads)
     if heads.ndim != 4:
@@ -110,12 +112,12 @@ def attention_weights(
 
     A query with nothing to look at gets a row of zeros.
 
-    Shapes: q (…, i, d), k (…, j, d), mask (i, j) or (b, h, i, j), True = may look; returns (…, i, j).
+    :Shapes: q (…, i, d), k (…, j, d), mask (i, j) or (b, h, i, j), True = may look; returns (…, i, j).
         ``scale`` is 1/√d unless it is given. Each edit takes and returns a tensor of shape (…, i, j). With
         ``enable_gqa`` there may be fewer key heads than query heads: k (b, g, j, d), each shared by h / g neighbors.
-    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
-    Source: Vaswani et al. 2017, section 3.2.1.
-    Taught in: why_scale, masking.
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
+    :Source: Vaswani et al. 2017, section 3.2.1.
+    :Taught in: why_scale, masking.
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa)
     check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
@@ -163,11 +165,11 @@ def attend(
     writes the formula out. Both give the same numbers. A query with nothing to look at reads zeros. A NaN in a key
     or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN.
 
-    Shapes: q (…, i, d), k (…, j, d), v (…, j, c); mask, ``scale`` and edits as in :func:`attention_weights`;
+    :Shapes: q (…, i, d), k (…, j, d), v (…, j, c); mask, ``scale`` and edits as in :func:`attention_weights`;
         returns (…, i, c). ``dropout`` is the share of weights dropped; a layer passes 0 outside training.
-    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
-    Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
-    Taught in: why_scale, masking, split_and_merge.
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
+    :Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
+    :Taught in: why_scale, masking, split_and_merge.
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     _check(q, k, v, enable_gqa)

@@ -1,6 +1,6 @@
 """Composed attention for a few queries at a time.
 
-Taught in: compose.
+:Taught in: compose.
 """
 
 import math
@@ -29,8 +29,8 @@ def attend_in_chunks(
 
     It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 128, not with i · j.
 
-    Shapes: ``before`` and ``after`` are matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
-    Taught in: compose.
+    :Shapes: ``before`` and ``after`` are matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
+    :Taught in: compose.
     """
     b, h, i, j = *q.shape[:3], k.shape[2]
     read, q = q.new_empty(b, i, h, v.shape[-1]), q / math.sqrt(q.shape[-1])

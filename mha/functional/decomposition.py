@@ -2,7 +2,7 @@
 
     matrix h ≈ Σ_r mixing[h, r] · left[:, r] right[:, r]ᵀ
 
-Taught in: collaborate.
+:Taught in: collaborate.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ CLOSE = 1e-12  # a fit this close, relative to the matrices, is exact: rounding 
 class Shared(NamedTuple):
     """The shared vectors of :func:`fit_shared`, and how each matrix mixes them.
 
-    Shapes: left (m, r), mixing (h, r), right (k, r).
-    Taught in: collaborate.
+    :Shapes: left (m, r), mixing (h, r), right (k, r).
+    :Taught in: collaborate.
     """
 
     left: Tensor
@@ -45,8 +45,8 @@ class Shared(NamedTuple):
 def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     """Cut each matrix into singular pairs and keep the ``rank`` largest of all: each belongs to one matrix only.
 
-    Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
-    Taught in: collaborate.
+    :Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
+    :Taught in: collaborate.
     """
     check_finite(matrices=matrices)
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
@@ -69,11 +69,11 @@ def fit_shared(
     never grows. It starts at :func:`keep_largest` unless another ``start`` is given, and ends where a round gains less
     than a millionth, or after ``rounds``.
 
-    Shapes: matrices (h, m, k); in the result left and right vectors of a term are equally long, and its mixing has
+    :Shapes: matrices (h, m, k); in the result left and right vectors of a term are equally long, and its mixing has
         length 1.
-    Raises: ValueError for a rank or a number of rounds that is out of range.
-    Source: Carroll and Chang 1970; Harshman 1970 (canonical polyadic decomposition).
-    Taught in: collaborate.
+    :Raises: ValueError for a rank or a number of rounds that is out of range.
+    :Source: Carroll and Chang 1970; Harshman 1970 (canonical polyadic decomposition).
+    :Taught in: collaborate.
     """
     check_whole(0, rounds=rounds)
     found = keep_largest(matrices, rank) if start is None else start

@@ -1,6 +1,6 @@
 """Reading for some of the queries of each head: for the others next to nothing is computed.
 
-Taught in: route.
+:Taught in: route.
 """
 
 import torch

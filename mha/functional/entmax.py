@@ -1,6 +1,6 @@
 """From scores to weights that can be exactly zero.
 
-Taught in: sparsify.
+:Taught in: sparsify.
 """
 
 from collections.abc import Iterable
@@ -31,13 +31,13 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     A weight is max(0, (α − 1)·score − τ)^(1/(α − 1)), where the threshold τ makes the row sum to 1. A row with nothing
     but −inf gets zeros.
 
-    Shapes: scores (…, h, i, j), ``alpha`` one number, or one for each head (h,); returns (…, h, i, j).
-    Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads. A second derivative raises
+    :Shapes: scores (…, h, i, j), ``alpha`` one number, or one for each head (h,); returns (…, h, i, j).
+    :Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads. A second derivative raises
         NotImplementedError. Transforms of torch.func, forward mode among them, raise torch's own error.
-    Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
-    Differs from the released code: for α = 1 it gives softmax, where the code gives equal weights; a row of −inf gives
+    :Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
+    :Differs from the released code: for α = 1 it gives softmax, where the code gives equal weights; a row of −inf gives
         zeros, where the code gives NaN; half precision is computed in float32.
-    Taught in: sparsify.
+    :Taught in: sparsify.
     """
     check_tensor(scores=scores)
     if scores.ndim < 3:

@@ -2,7 +2,7 @@
 
     k_h = W_k,h c      v_h = W_v,h c      q · (W_k,h c) = (W_k,hᵀ q) · c      Σ_j p_j W_v,h c_j = W_v,h Σ_j p_j c_j
 
-Taught in: compress.
+:Taught in: compress.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ RIDGE = 1e-2  # added to the words in every direction, as a share of their usual
 class Latent(NamedTuple):
     """Two projections in three factors: ``keys @ down`` and ``values @ down``.
 
-    Shapes: down (c, m), keys (k, c), values (v, c).
-    Taught in: compress.
+    :Shapes: down (c, m), keys (k, c), values (v, c).
+    :Taught in: compress.
     """
 
     down: Tensor
@@ -40,11 +40,11 @@ def fit_latent(
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
     rank of the pair on nothing changes.
 
-    Shapes: weights as ``nn.Linear`` stores them, words (..., m); in the result the rows of ``down`` are orthonormal.
-    Raises: ValueError where weights and words are of different width or type, where ``d_latent`` is below 1 or above
+    :Shapes: weights as ``nn.Linear`` stores them, words (..., m); in the result the rows of ``down`` are orthonormal.
+    :Raises: ValueError where weights and words are of different width or type, where ``d_latent`` is below 1 or above
         that width, where there are no words or only zeros.
-    Source: Eckart and Young 1936.
-    Taught in: compress.
+    :Source: Eckart and Young 1936.
+    :Taught in: compress.
     """
     check_finite(w_k=w_k, w_v=w_v)
     if w_k.shape[1] != w_v.shape[1] or w_k.dtype != w_v.dtype or w_k.device != w_v.device:
@@ -85,7 +85,10 @@ def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
 
 
 class Operations(NamedTuple):
-    """What reading takes in each of the two forms. Taught in: compress."""
+    """What reading takes in each of the two forms.
+
+    :Taught in: compress.
+    """
 
     expanded: int
     absorbed: int
@@ -98,8 +101,8 @@ def count_forms(i: int, j: int, heads: int, d_head: int, d_latent: int, d_rotary
     Expanded, keys and values of all j words are made anew. Absorbed, queries are brought to the width of the latents,
     and what was read is brought back: i words instead of j, but each score is longer.
 
-    Raises: ValueError for a number below 1 (``d_rotary``: below 0).
-    Taught in: compress.
+    :Raises: ValueError for a number below 1 (``d_rotary``: below 0).
+    :Taught in: compress.
     """
     check_whole(i=i, j=j, heads=heads, d_head=d_head, d_latent=d_latent)
     check_whole(0, d_rotary=d_rotary)

@@ -8,7 +8,7 @@ delta rule). Reading is q T. The same numbers come out in three forms:
 - *parallel*: one matrix of weights (i, j), as softmax attention has it;
 - *chunked*: parallel within chunks of some words, recurrent from chunk to chunk.
 
-Taught in: overwrite.
+:Taught in: overwrite.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ LONGEST = 1.01  # how long a key of length 1 may be, with what half precision ro
 def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """Make numbers positive: x + 1 where x is positive, eˣ elsewhere. This is elu(x) + 1.
 
-    Shapes: any; the same comes out.
-    Raises: TypeError where x is no tensor of floating-point numbers.
-    Source: Katharopoulos et al. 2020.
-    Differs from the released code: eˣ itself, where elu(x) + 1 rounds small numbers to 0.
-    Taught in: overwrite.
+    :Shapes: any; the same comes out.
+    :Raises: TypeError where x is no tensor of floating-point numbers.
+    :Source: Katharopoulos et al. 2020.
+    :Differs from the released code: eˣ itself, where elu(x) + 1 rounds small numbers to 0.
+    :Taught in: overwrite.
     """
     check_tensor(x=x)
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
@@ -42,9 +42,9 @@ def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 def share_by_sum(scores: Float[Tensor, "*l i j"]) -> Float[Tensor, "*l i j"]:
     """Divide each row of positive scores by its sum; hidden ones, −inf, become 0, and a row of nothing stays zeros.
 
-    Shapes: (…, i, j); the same comes out.
-    Raises: TypeError where scores are no tensor of floating-point numbers.
-    Taught in: overwrite.
+    :Shapes: (…, i, j); the same comes out.
+    :Raises: TypeError where scores are no tensor of floating-point numbers.
+    :Taught in: overwrite.
     """
     check_tensor(scores=scores)
     scores = scores.masked_fill(scores == -torch.inf, 0)
@@ -66,13 +66,13 @@ def linear_attention(
 
     The sum is kept as one more channel of the values, which is 1 for every word.
 
-    Shapes: q (b, h, i, d), k (b, h, j, d), v (b, h, j, c); ``words`` (b, h, 1, j), of which b and h may be 1, says
+    :Shapes: q (b, h, i, d), k (b, h, j, d), v (b, h, j, c); ``words`` (b, h, 1, j), of which b and h may be 1, says
         which words are written; ``state`` (b, h, d, c + 1) holds the earlier words. Returns the read (b, h, i, c) and
         the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words a chunk; all give the same
         numbers.
-    Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
-    Source: Katharopoulos et al. 2020.
-    Taught in: overwrite.
+    :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
+    :Source: Katharopoulos et al. 2020.
+    :Taught in: overwrite.
     """
     check_flag(is_causal=is_causal)
     _check(q, k, v, state, form, chunk, extra=1)
@@ -113,16 +113,16 @@ def delta_rule(
     T ← αT, then T ← T + β kᵀ(v − kT), then the read qT: the memory decays, forgets what this key read, and learns the
     value. Without ``erase`` it is T ← αT + β kᵀv.
 
-    Shapes: q and k (b, h, n, d), v (b, h, n, c); ``beta`` (b, h, n) between 0 and 1, how much is overwritten (1 unless
+    :Shapes: q and k (b, h, n, d), v (b, h, n, c); ``beta`` (b, h, n) between 0 and 1, how much is overwritten (1 unless
         given); ``log_decay`` (b, h, n), the logarithm of α, at most 0 (0 unless given); ``state`` (b, h, d, c). Returns
         the read (b, h, n, c) and the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words
         a chunk; all give the same numbers.
-    Raises: ValueError for keys longer than 1 where it erases, because they can make the memory grow without bound; for
+    :Raises: ValueError for keys longer than 1 where it erases, because they can make the memory grow without bound; for
         ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
-    Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
-    Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
+    :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
+    :Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
         words, never subtracted, so that nothing overflows.
-    Taught in: overwrite.
+    :Taught in: overwrite.
     """
     check_flag(erase=erase)
     _check(q, k, v, state, form, chunk)
@@ -146,9 +146,9 @@ def delta_weights(
 
     They may be negative, and a row does not sum to 1.
 
-    Shapes: as :func:`delta_rule`; ``scores`` (b, h, n, n) stand for q kᵀ where they are given. Returns (b, h, n, n).
-    Raises: as :func:`delta_rule`.
-    Taught in: overwrite.
+    :Shapes: as :func:`delta_rule`; ``scores`` (b, h, n, n) stand for q kᵀ where they are given. Returns (b, h, n, n).
+    :Raises: as :func:`delta_rule`.
+    :Taught in: overwrite.
     """
     check_flag(erase=erase)
     _check(q, k, k, None, "parallel", CHUNK)
@@ -233,9 +233,9 @@ def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
     Logarithms are added up between the two words and hidden *before* they are exponentiated. So nothing is subtracted,
     no exponent is above 0, and a decay of 0, whose logarithm is −inf, gives zeros.
 
-    Shapes: (…, n) gives (…, n, n).
-    Raises: TypeError where ``log_decay`` is no tensor of floating-point numbers, ValueError where one is above 0.
-    Taught in: overwrite.
+    :Shapes: (…, n) gives (…, n, n).
+    :Raises: TypeError where ``log_decay`` is no tensor of floating-point numbers, ValueError where one is above 0.
+    :Taught in: overwrite.
     """
     check_tensor(log_decay=log_decay)
     if log_decay.ndim < 1 or asked((log_decay > 0).any(), otherwise=False):

@@ -4,7 +4,7 @@ A mask has shape (i, j), one row for each query and one column for each key, or 
 may be 1. Everything else is refused with the way to convert it. The converters below come from the conventions of
 other libraries.
 
-Taught in: masking.
+:Taught in: masking.
 """
 
 import torch
@@ -20,9 +20,9 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
     With fewer queries than keys the queries are the *last* positions, as they are behind a cache: the last query
     sees every key.
 
-    Shapes: (i, j); ``j`` is ``i`` unless it is given.
-    Raises: ValueError where a length is below 1.
-    Taught in: masking.
+    :Shapes: (i, j); ``j`` is ``i`` unless it is given.
+    :Raises: ValueError where a length is below 1.
+    :Taught in: masking.
     """
     j = i if j is None else j
     check_whole(i=i, j=j)
@@ -33,9 +33,9 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
 def sliding_window(i: int, window: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at the ``window - 1`` positions before it.
 
-    Shapes: (i, j), aligned to the last key like :func:`causal_mask`.
-    Raises: ValueError where a length or the window is below 1.
-    Taught in: masking.
+    :Shapes: (i, j), aligned to the last key like :func:`causal_mask`.
+    :Raises: ValueError where a length or the window is below 1.
+    :Taught in: masking.
     """
     check_whole(window=window)
     mask = causal_mask(i, j, device=device)
@@ -48,9 +48,9 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
     The result has four axes on purpose: a mask of shape (batch, key) would be read as (query, key) as soon as the
     batch is as large as the sequence is long.
 
-    Shapes: lengths (b,), in positions; returns (b, 1, 1, n), where ``n`` is the longest length unless it is given.
-    Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
-    Taught in: masking.
+    :Shapes: lengths (b,), in positions; returns (b, 1, 1, n), where ``n`` is the longest length unless it is given.
+    :Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
+    :Taught in: masking.
     """
     if not isinstance(lengths, Tensor):
         for length in lengths if isinstance(lengths, list | tuple) else [lengths]:
@@ -87,7 +87,7 @@ def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
 def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Convert from numbers added to the scores: 0 lets look, −inf or a huge negative number hides.
 
-    Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
+    :Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
         mask that is boolean already.
     """
     check_is_tensor("mask", mask)
@@ -154,7 +154,7 @@ def check_boolean(mask: Shaped[Tensor, "..."], means: str, axes: str = "") -> No
 def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torch.device) -> None:
     """Refuse a mask that does not say plainly who may look at whom.
 
-    Raises: TypeError for a mask that is not boolean, ValueError for a wrong shape or device.
+    :Raises: TypeError for a mask that is not boolean, ValueError for a wrong shape or device.
     """
     check_boolean(mask, "True = 'may look'")
     if mask.ndim != 2 and mask.ndim != len(shape):

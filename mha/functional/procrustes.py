@@ -1,6 +1,6 @@
 """The best rotation of one head towards another, of a group towards its mean, and groups of heads that are alike.
 
-Taught in: cache_and_sharing.
+:Taught in: cache_and_sharing.
 """
 
 import torch

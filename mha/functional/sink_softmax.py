@@ -1,6 +1,6 @@
 """Attention with a sink: one more thing that every query may look at, and where there is nothing to read.
 
-Taught in: say_nothing.
+:Taught in: say_nothing.
 """
 
 import math
@@ -22,10 +22,10 @@ def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"
 
     A weight is exp(score) / (exp(sink) + the sum of exp over the row). A sink of 0 is softmax off by one.
 
-    Shapes: scores (…, h, i, j), ``sink`` one logit for each head (h,); returns (…, h, i, j).
-    Raises: ValueError for a ``sink`` of another number of heads.
-    Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for a sink of 0.
-    Taught in: say_nothing.
+    :Shapes: scores (…, h, i, j), ``sink`` one logit for each head (h,); returns (…, h, i, j).
+    :Raises: ValueError for a ``sink`` of another number of heads.
+    :Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for a sink of 0.
+    :Taught in: say_nothing.
     """
     check_tensor(scores=scores)
     if scores.ndim < 3:
@@ -53,10 +53,10 @@ def attend_with_sink(
     channel of its own, which no other key has, makes its scores. That word asks too, which keeps the causal mask
     square, and what it reads is thrown away.
 
-    Costs: copies of q, k and v; one query, one key and one channel more.
-    Shapes: as :func:`mha.attend`, with four axes; ``sink`` (h,).
-    Raises: as :func:`mha.attend`, and ValueError for a ``sink`` of another number of heads.
-    Taught in: say_nothing.
+    :Costs: copies of q, k and v; one query, one key and one channel more.
+    :Shapes: as :func:`mha.attend`, with four axes; ``sink`` (h,).
+    :Raises: as :func:`mha.attend`, and ValueError for a ``sink`` of another number of heads.
+    :Taught in: say_nothing.
     """
     check_flag(is_causal=is_causal, enable_gqa=enable_gqa)
     check_qkv(q, k, v, enable_gqa)

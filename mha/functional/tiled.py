@@ -1,6 +1,6 @@
 """Attention without ever storing all weights: keys come in tiles, and a running softmax corrects what was read.
 
-Taught in: counting_cost.
+:Taught in: counting_cost.
 """
 
 import math
@@ -28,12 +28,12 @@ def tiled_attention(
     Each query keeps three things: the largest score so far, the sum of exp(score − largest), and what it has read.
     When a larger score turns up, sum and read shrink by exp(old largest − new largest), and the next tile is added.
 
-    Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same operations.
-    Shapes: as :func:`mha.attend`.
-    Raises: ValueError for a tile below 1, and what :func:`mha.attend` refuses.
-    Source: Milakov and Gimelshein 2018 for the running softmax; Dao et al. 2022, algorithm 1, for the tiles.
-    Differs from the released code: queries are not cut into tiles, and the backward pass is torch's own, which stores.
-    Taught in: counting_cost.
+    :Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same operations.
+    :Shapes: as :func:`mha.attend`.
+    :Raises: ValueError for a tile below 1, and what :func:`mha.attend` refuses.
+    :Source: Milakov and Gimelshein 2018 for the running softmax; Dao et al. 2022, algorithm 1, for the tiles.
+    :Differs from the released code: queries are not cut into tiles, and the backward pass is torch's own, which stores.
+    :Taught in: counting_cost.
     """
     check_qkv(q, k, v)
     check_whole(tile=tile)

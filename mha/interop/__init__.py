@@ -3,7 +3,7 @@
 Everything that does not fit is refused by name; nothing is ignored. ``transformers`` is imported only where it is
 needed.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from mha.interop.conversion_table import Row, interop_table

@@ -1,6 +1,6 @@
 """The table of what converts: library, class, options, and the largest error, measured when it is made.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 import copy
@@ -348,7 +348,7 @@ class Row:
     of all weights. ``cache`` is the same for a text that comes in three pieces, behind our cache and behind theirs;
     None where that was not compared: where their class has no cache, and where the setting is not causal.
 
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
 
     library: str
@@ -372,7 +372,7 @@ LIMITS = (1e-12, 1e-6)  # the second one for classes that compute norms in float
 def below(error: float | None) -> str:
     """Say below which limit an error lies, ``"<1e-12"`` or ``"<1e-06"``; a larger one as it is, None as ``"–"``.
 
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     if error is None:
         return "–"
@@ -384,7 +384,7 @@ def interop_table() -> list[Row]:
 
     The modules have random weights, so no network is needed. Without ``transformers`` the table holds torch only.
 
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """The attention of DeepSeek-V2 and -V3 as ``transformers`` builds it: which part of its matrices is which of ours.
 
-Taught in: compress.
+:Taught in: compress.
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 BERT's and ALBERT's modules end with dropout, the sum with the input and a norm, GPT-2's with dropout. That part is
 what :class:`Residual` does here, and it does not move.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 import os
@@ -33,8 +33,8 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     themselves; our layer hides it when it is called with ``is_causal=True``. A window is given as a mask.
     ``into`` fills a layer that exists instead of making one.
 
-    Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
-    Taught in: in_the_transformer.
+    :Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
+    :Taught in: in_the_transformer.
     """
     plan = transformers_plan(module)
     layer = build(plan) if into is None else read(plan, into)
@@ -45,8 +45,8 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
 def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     """Copy our layer's weights into a module of ``transformers``, made with a configuration that fits.
 
-    Raises: ValueError that names every size and option that differs; then nothing was copied.
-    Taught in: in_the_transformer.
+    :Raises: ValueError that names every size and option that differs; then nothing was copied.
+    :Taught in: in_the_transformer.
     """
     write(layer, transformers_plan(module))
     return module
@@ -215,9 +215,9 @@ def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
     ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
     safetensors are read: loading them runs no code.
 
-    Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over
+    :Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over
         the network; ValueError where it has no such layer, or attention that is not known here.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     try:
         auto = import_module("transformers").AutoModel

@@ -3,7 +3,7 @@
 A plan lists the sizes and options of a module, and its weights as *views*: reading copies from them, writing copies
 into them, so that both directions cannot disagree.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Weights to and from ``nn.MultiheadAttention``.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from torch import nn
@@ -25,10 +25,10 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
     ``into`` fills a layer that exists instead of making one. Torch's masks say the opposite of ours, True = hide:
     :func:`mha.functional.masks.from_hidden` converts them.
 
-    Shapes: the layer is called with (b, n, d_model).
-    Raises: ValueError where an option has no counterpart (``add_bias_kv``, ``add_zero_attn``), for a module that is
+    :Shapes: the layer is called with (b, n, d_model).
+    :Raises: ValueError where an option has no counterpart (``add_bias_kv``, ``add_zero_attn``), for a module that is
         not batch first, and where ``into`` has other sizes.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     plan = torch_plan(module)
     layer = build(plan) if into is None else read(plan, into)
@@ -39,9 +39,9 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
 def to_torch(layer: Heads) -> nn.MultiheadAttention:
     """Make torch's layer from ours: batch first, the same weights, the same numbers.
 
-    Raises: ValueError where ours has what torch's has not: positions, shared heads, heads of another width than
+    :Raises: ValueError where ours has what torch's has not: positions, shared heads, heads of another width than
         d_model / heads, biases in some of the projections only.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     s = sizes_of(layer)
     reasons = {

@@ -3,7 +3,7 @@ out.
 
 The layers of the course show one idea each. This one exists so that weights of such models have a place.
 
-Taught in: say_nothing.
+:Taught in: say_nothing.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,9 @@ from mha.layers.positions import RelativePositions
 class NormedLinear(nn.Linear):
     """A projection behind which every head is brought to length √d, channel by channel weighted.
 
-    Shapes: (…, d_model) gives (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads. Its factor
+    :Shapes: (…, d_model) gives (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads. Its factor
         is ``offset`` + norm: released models begin with ones, or with zeros and an offset of 1.
-    Taught in: say_nothing.
+    :Taught in: say_nothing.
     """
 
     @checked
@@ -51,16 +51,16 @@ class NormedLinear(nn.Linear):
 class ReleasedAttention(GroupedAttention):
     """Attend with shared keys, and with what models of 2025 put around them: norms, a gate, a sink.
 
-    Plain when: no norms, no gate and no sinks are asked for; then it is a :class:`mha.GroupedAttention`.
-    Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions turn them; with
+    :Plain when: no norms, no gate and no sinks are asked for; then it is a :class:`mha.GroupedAttention`.
+    :Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions turn them; with
         ``gated`` each channel that was read is multiplied by sigmoid(x W_g); with ``sinks`` each row of weights sums to
         less than 1.
-    Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
+    :Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
         written down.
-    Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
-    Raises: ValueError for an eps that is not positive, an offset below 0 or without norms, and as GroupedAttention.
-    Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).
-    Taught in: say_nothing.
+    :Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
+    :Raises: ValueError for an eps that is not positive, an offset below 0 or without norms, and as GroupedAttention.
+    :Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).
+    :Taught in: say_nothing.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """Two ways of pairing channels for rotary positions, and how weights move between them.
 
-Taught in: positions.
+:Taught in: positions.
 """
 
 from importlib import import_module
@@ -53,9 +53,9 @@ BENT = ("llama3", "yarn")
 class BentRotary(RotaryPositions):
     """Rotary positions of longer texts than those of training: slow waves are slowed down further, and all scaled.
 
-    Shapes: ``rates`` (pairs,), the angle of one step for each pair; x (b, h, n, d) with d = 2 · pairs gives the same.
-    Raises: ValueError for heads of another width.
-    Taught in: positions.
+    :Shapes: ``rates`` (pairs,), the angle of one step for each pair; x (b, h, n, d) with d = 2 · pairs gives the same.
+    :Raises: ValueError for heads of another width.
+    :Taught in: positions.
     """
 
     @checked
@@ -80,9 +80,9 @@ class BentRotary(RotaryPositions):
 class PartialRotary(RotaryPositions):
     """Rotary positions of the first channels of each head; the others stay as they are.
 
-    Shapes: x (b, h, n, d) gives (b, h, n, d); the first ``turned`` channels are turned, an even number.
-    Raises: ValueError where that many do not exist, or cannot be cut into pairs.
-    Taught in: positions.
+    :Shapes: x (b, h, n, d) gives (b, h, n, d); the first ``turned`` channels are turned, an even number.
+    :Raises: ValueError where that many do not exist, or cannot be cut into pairs.
+    :Taught in: positions.
     """
 
     @checked
@@ -112,8 +112,8 @@ def relayout(layer: Heads, layout: str) -> Heads:
     Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as
     long as queries and keys agree. The layer is changed in place and returned.
 
-    Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
-    Taught in: positions.
+    :Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
+    :Taught in: positions.
     """
     whole = isinstance(layer.positions, RotaryPositions) and not isinstance(layer.positions, PartialRotary)
     plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm behind them would have to move too
@@ -133,9 +133,9 @@ def relayout(layer: Heads, layout: str) -> Heads:
 def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float[Tensor, "n *m"]:
     """Put the rows of each head into the order of ``layout``, coming from the other layout.
 
-    Shapes: (heads · d_head, …) gives the same shape.
-    Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
-    Taught in: positions.
+    :Shapes: (heads · d_head, …) gives the same shape.
+    :Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
+    :Taught in: positions.
     """
     if layout not in LAYOUTS or d_head < 1 or rows.ndim == 0 or d_head % 2 or len(rows) % d_head:
         raise ValueError(

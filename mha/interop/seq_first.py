@@ -1,6 +1,6 @@
 """The other layout: sequence first, batch second, and heads before channels in every step.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from jaxtyping import Bool, Float
@@ -21,10 +21,10 @@ def check_seq_first(name: str, x: Tensor) -> None:
 class SeqFirst(nn.Module):
     """Call a layer the way sequence-first libraries do; inside, the same layer does the same work.
 
-    Shapes: query (i, b, d_model), key (j, b, kdim), value (j, b, vdim), mask (i, j, b) where i and b may be 1,
+    :Shapes: query (i, b, d_model), key (j, b, kdim), value (j, b, vdim), mask (i, j, b) where i and b may be 1,
         True = may look; returns (i, b, d_model).
-    Raises: ValueError or TypeError for inputs and masks that do not fit.
-    Taught in: in_the_transformer.
+    :Raises: ValueError or TypeError for inputs and masks that do not fit.
+    :Taught in: in_the_transformer.
     """
 
     @checked

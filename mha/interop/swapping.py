@@ -3,7 +3,7 @@
 The place is called as before: with their masks, their angles and their cache. Our layer computes the attention; what
 their module does behind it (dropout, the sum with its input, a norm) stays theirs.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 import inspect
@@ -141,10 +141,10 @@ class Swapped(nn.Module):
     It takes and returns what the module took and returned whose place it has. The weights it returns (only the
     "eager" implementation does) are those before dropout.
 
-    Shapes: hidden_states (b, n, d_model), attention_mask (b, 1 or h, n, j), boolean or added; returns
+    :Shapes: hidden_states (b, n, d_model), attention_mask (b, 1 or h, n, j), boolean or added; returns
         (b, n, d_model) and the weights (b, h, n, j) or None.
-    Raises: ValueError for a mask that is neither boolean nor 0 and very low, and for arguments that change scores.
-    Taught in: in_the_transformer.
+    :Raises: ValueError for a mask that is neither boolean nor 0 and very low, and for arguments that change scores.
+    :Taught in: in_the_transformer.
     """
 
     @checked
@@ -213,7 +213,7 @@ def check_kernel(config: Any) -> None:
 def shown(mask: Tensor | None) -> Tensor | None:
     """Read a mask of theirs: boolean, or 0 where one may look and a very low number where not.
 
-    Raises: ValueError for other axes than (b, h, i, j), and for numbers in between, which are a bias.
+    :Raises: ValueError for other axes than (b, h, i, j), and for numbers in between, which are a bias.
     """
     if mask is None:
         return None
@@ -283,10 +283,10 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     A query with nothing to look at reads zeros here, and the mean of all values in their "eager" implementation. Such
     queries are padding, and nobody reads them.
 
-    Raises: ValueError for a model without attention that is known here, a number that it does not have, a layer of
+    :Raises: ValueError for a model without attention that is known here, a number that it does not have, a layer of
         other sizes, positions or types than the place, and a model whose ``attn_implementation`` is neither "eager" nor
         "sdpa". Then the model is as it was.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     check_whole(None, layer=layer)
     places = attention_places(model)

@@ -3,7 +3,7 @@
 Every layer is called ``layer(query, key=None, value=None, mask=None, *, is_causal=False)``. ``layer(x)`` is
 self-attention, ``layer(x, memory)`` is cross-attention.
 
-Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
+:Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 """
 
 import copy
@@ -181,9 +181,9 @@ class Heads(Tapped):
     :meth:`merge`. The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights. ``positions`` is a
     slot for positions that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
 
-    Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
-    Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
-    Taught in: split_and_merge.
+    :Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → h·d), ``W_v`` (vdim → h·d), ``W_o`` (h·d → d_model).
+    :Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
+    :Taught in: split_and_merge.
     """
 
     heads_apart = False  # whether each head computes alone, up to the sum in W_o: then processes can share the heads
@@ -316,7 +316,7 @@ class Heads(Tapped):
     def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
         """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``.
 
-        Taught in: output_projection.
+        :Taught in: output_projection.
         """
         check_heads(self, heads)
         blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
@@ -327,7 +327,7 @@ class Heads(Tapped):
 
         ``biases`` are the letters of the biases that the variant can have, ``positions`` whether it has room for them.
 
-        Raises: ValueError for another kind of layer, and for positions that the variant has no room for.
+        :Raises: ValueError for another kind of layer, and for positions that the variant has no room for.
         """
         if not self.is_plain:
             raise ValueError(f"{type(self).__name__} is no plain layer: give a MultiHeadAttention")
@@ -353,7 +353,9 @@ class Heads(Tapped):
         """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
 
         It has fewer rows of ``W_q``, ``W_k`` and ``W_v``, and fewer columns of ``W_o``.
-        Heads that share keys go together. A layer whose heads need each other refuses. Taught in: pruning_heads.
+        Heads that share keys go together. A layer whose heads need each other refuses.
+
+        :Taught in: pruning_heads.
         """
         chosen = check_choice(self, heads)
         group = self.heads // self.kv_heads
@@ -370,23 +372,31 @@ class Heads(Tapped):
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
-        """Count one call on paper: a batch of b, i queries, j keys (i unless given). Taught in: counting_cost.
+        """Count one call on paper: a batch of b, i queries, j keys (i unless given).
 
         Behind a cache only ``fresh`` keys are projected; ``stored`` counts the explicit formula, which writes all
         weights down, instead of the fused kernel.
+
+        :Taught in: counting_cost.
         """
         stored = stored or getattr(self.positions, "bias", None) is not None
         return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
     @checked
     def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
-        """Make an empty cache for this layer. Taught in: cache_and_sharing."""
+        """Make an empty cache for this layer.
+
+        :Taught in: cache_and_sharing.
+        """
         return KeyValueCache(capacity, filling)
 
 
 @checked
 def attention_layers(model: nn.Module) -> dict[str, Heads]:
-    """List the layers of a model that have heads, by their path. Taught in: pruning_heads."""
+    """List the layers of a model that have heads, by their path.
+
+    :Taught in: pruning_heads.
+    """
     layers = {path: module for path, module in model.named_modules() if isinstance(module, Heads)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no layer with heads")

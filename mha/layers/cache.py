@@ -1,6 +1,6 @@
 """Keys and values of the past, kept so that they are not computed again for every new word.
 
-Taught in: masking, cache_and_sharing.
+:Taught in: masking, cache_and_sharing.
 """
 
 from collections.abc import Callable
@@ -72,9 +72,9 @@ class MemoryCache(OneLayer):
     Hand it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
     call only. The cache remembers which layer read which memory.
 
-    Raises: ValueError where another layer, another memory or another value is handed in later, where the memory was
+    :Raises: ValueError where another layer, another memory or another value is handed in later, where the memory was
         changed in place, or where gradients are asked for.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
 
     length = 0  # the queries of cross-attention do not continue the keys
@@ -109,10 +109,10 @@ class KeyValueCache(OneLayer):
     Texts of different lengths go into one batch with the filling in *front*, so that the newest words of all stand
     side by side: ``KeyValueCache(filling=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
 
-    Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
-    Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
+    :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
+    :Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
         sequence, or where gradients are asked for.
-    Taught in: masking, cache_and_sharing.
+    :Taught in: masking, cache_and_sharing.
     """
 
     @checked
@@ -199,14 +199,14 @@ class WindowCache(KeyValueCache):
     Positions inside the layer count the places in the cache, not those in the text, so no distance is ever larger than
     the cache. Therefore keys are kept as they were before positions turned them, and turned anew at every call.
 
-    Costs: first + window − 1 keys and values of each head, however long the text; for each call a copy of them, and
+    :Costs: first + window − 1 keys and values of each head, however long the text; for each call a copy of them, and
         with rotary positions 6·n·d operations for each head.
-    Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
-    Raises: ValueError where a chunk does not fit and no mask hides what its words do not see; where a chunk does not
+    :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
+    :Raises: ValueError where a chunk does not fit and no mask hides what its words do not see; where a chunk does not
         fit and the layer has positions inside, because its words would stand at several places at once; and as
         :class:`mha.KeyValueCache`. There is no filling: the first words of each text would stand elsewhere.
-    Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
-    Taught in: say_nothing.
+    :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
+    :Taught in: say_nothing.
     """
 
     @checked
@@ -301,7 +301,10 @@ class WindowCache(KeyValueCache):
 
 @dataclass
 class DecoderCache:
-    """The two caches of one decoder layer: its own words so far, and the memory. Taught in: in_the_transformer."""
+    """The two caches of one decoder layer: its own words so far, and the memory.
+
+    :Taught in: in_the_transformer.
+    """
 
     own: KeyValueCache
     memory: MemoryCache
@@ -310,7 +313,10 @@ class DecoderCache:
 
 
 class ModelCache(list):
-    """The caches of a whole stack of layers, first layer first. Taught in: in_the_transformer."""
+    """The caches of a whole stack of layers, first layer first.
+
+    :Taught in: in_the_transformer.
+    """
 
     length = property(lambda self: self[0].length, doc="How many words were fed so far.")
 

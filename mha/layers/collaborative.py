@@ -1,6 +1,6 @@
 """Heads that compare in one shared space: each of them only weighs its channels in its own way.
 
-Taught in: collaborate.
+:Taught in: collaborate.
 """
 
 import copy
@@ -29,18 +29,18 @@ class CollaborativeAttention(Heads):
     What the bias of a query does to the scores depends on the key only: it becomes the content bias of each head, which
     the last rows of ``W_k`` make. A bias of keys would change nothing, so there is none.
 
-    Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weighs d channels by 1, the others
+    :Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weighs d channels by 1, the others
         by 0. With "share" all heads weigh all channels, and a smaller ``d_shared`` compresses them.
-    Changes: ``W_q`` and ``W_k``, of width ``d_shared``, and ``mixing`` (heads, d_shared), which multiplies queries.
-    Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² weights; scores take
+    :Changes: ``W_q`` and ``W_k``, of width ``d_shared``, and ``mixing`` (heads, d_shared), which multiplies queries.
+    :Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² weights; scores take
         2·n²·heads·d_shared operations, ``heads`` times those of plain heads where nothing is compressed.
-    Shapes: as :class:`mha.MultiHeadAttention`; a cache holds d_shared + heads numbers of a key for all heads together.
-    Raises: ValueError for fewer than 1 shared channel, an unknown fusion, blocks of unequal size.
-    Source: Cordonnier et al. 2020, section 3.
-    Differs from the paper: "share" begins with variance d / d_shared, so that scores begin as large as plain ones.
-    Differs from the released code: scores are divided by √d of the plain heads, whatever ``d_shared``; the package for
+    :Shapes: as :class:`mha.MultiHeadAttention`; a cache holds d_shared + heads numbers of a key for all heads together.
+    :Raises: ValueError for fewer than 1 shared channel, an unknown fusion, blocks of unequal size.
+    :Source: Cordonnier et al. 2020, section 3.
+    :Differs from the paper: "share" begins with variance d / d_shared, so that scores begin as large as plain ones.
+    :Differs from the released code: scores are divided by √d of the plain heads, whatever ``d_shared``; the package for
         language models divides by √(d_shared / heads), so that compressing a layer changes its temperature.
-    Taught in: collaborate.
+    :Taught in: collaborate.
     """
 
     @checked
@@ -187,10 +187,10 @@ def collaborate(layer: Heads, d_shared: int, *, rounds: int = 200) -> Collaborat
     The products W_qᵀ W_k of all heads are fitted by :func:`fit_shared`; values, outputs, biases and the temperature
     stay. With heads · d channels nothing changes.
 
-    Raises: ValueError where ``d_shared`` is below 1 or above heads · d, and where the layer is not a plain one.
-    Source: Cordonnier et al. 2020, section 4.
-    Differs from the released code: it starts from singular vectors, not from random ones, and ``scale`` stays.
-    Taught in: collaborate.
+    :Raises: ValueError where ``d_shared`` is below 1 or above heads · d, and where the layer is not a plain one.
+    :Source: Cordonnier et al. 2020, section 4.
+    :Differs from the released code: it starts from singular vectors, not from random ones, and ``scale`` stays.
+    :Taught in: collaborate.
     """
     new = CollaborativeAttention.from_plain(layer)
     if not 1 <= d_shared <= new.d_shared:
@@ -208,7 +208,10 @@ def collaborate(layer: Heads, d_shared: int, *, rounds: int = 200) -> Collaborat
 
 @checked
 def products(layer: Heads) -> Float[Tensor, "h m k"]:
-    """Multiply the projections of each head: what it compares, W_qᵀ W_k. Taught in: collaborate."""
+    """Multiply the projections of each head: what it compares, W_qᵀ W_k.
+
+    :Taught in: collaborate.
+    """
     q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))
     return q.mT @ k
 

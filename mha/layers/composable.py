@@ -1,6 +1,6 @@
 """Heads that are recombined anew for every query and every key.
 
-Taught in: compose.
+:Taught in: compose.
 """
 
 import math
@@ -26,11 +26,11 @@ from mha.layers.positions import RelativePositions
 class ComposedCache(KeyValueCache):
     """Remember keys, values, and how each position mixes the heads.
 
-    Costs: 2·h·(2·r + 1) numbers for each position more than a :class:`mha.KeyValueCache`, with h heads and rank r.
-    Shapes: pieces (b, 2·r + 1, h, n) at both places, stored with the positions last.
-    Raises: ValueError as KeyValueCache, and where the pieces do not continue those in the cache.
-    Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
-    Taught in: compose.
+    :Costs: 2·h·(2·r + 1) numbers for each position more than a :class:`mha.KeyValueCache`, with h heads and rank r.
+    :Shapes: pieces (b, 2·r + 1, h, n) at both places, stored with the positions last.
+    :Raises: ValueError as KeyValueCache, and where the pieces do not continue those in the cache.
+    :Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
+    :Taught in: compose.
     """
 
     @checked
@@ -118,10 +118,10 @@ Side = tuple[Float[Tensor, "b n r h"], Float[Tensor, "b n r h"], Float[Tensor, "
 class HeadWeights(nn.Module):
     """Say, from a word alone, how its heads are to be mixed: a matrix of low rank, and a gate for each head.
 
-    Costs: 2·r·h · (width + 2·r·h) + width · h weights, where r is the rank.
-    Shapes: words (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
-    Source: Xiao et al. 2024, section 2.2; the sizes and the first numbers are those of its released code.
-    Taught in: compose.
+    :Costs: 2·r·h · (width + 2·r·h) + width · h weights, where r is the rank.
+    :Shapes: words (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
+    :Source: Xiao et al. 2024, section 2.2; the sizes and the first numbers are those of its released code.
+    :Taught in: compose.
     """
 
     @checked
@@ -144,9 +144,9 @@ class HeadWeights(nn.Module):
 class Composition(nn.Module):
     """Hold what mixes heads at one place: a matrix for all words, weights made from queries, weights made from keys.
 
-    Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
-    Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
-    Taught in: compose.
+    :Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
+    :Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
+    :Taught in: compose.
     """
 
     @checked
@@ -187,19 +187,19 @@ class ComposableAttention(Heads):
     At query i and key j the heads' scores are multiplied by base + (what word i says) + (what word j says), and so are
     their weights. Each word speaks through a matrix of low rank and a gate for each head, made from the layer's input.
 
-    Plain when: both ``base`` are the identity, and on all four sides ``gate`` and what spreads (the second half of
+    :Plain when: both ``base`` are the identity, and on all four sides ``gate`` and what spreads (the second half of
         ``narrow``) are zero. With zeros there and any ``base`` it is :class:`mha.TalkingAttention`.
-    Changes: ``before`` acts on the scores before the mask, ``after`` on the weights.
-    Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² weights more and
+    :Changes: ``before`` acts on the scores before the mask, ``after`` on the weights.
+    :Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² weights more and
         4·n²·h·(h + 2·r) operations more. Without gradients memory grows with n; with them, or watched, with n².
-    Shapes: as :class:`mha.MultiHeadAttention`; composed weights need not sum to 1 and may be negative.
-    Raises: ValueError for a rank outside 1 to heads, for a cache that keeps no compositions, where heads are to be
+    :Shapes: as :class:`mha.MultiHeadAttention`; composed weights need not sum to 1 and may be negative.
+    :Raises: ValueError for a rank outside 1 to heads, for a cache that keeps no compositions, where heads are to be
         taken out, and as MultiHeadAttention.
-    Source: Xiao et al. 2024, section 2.2.
-    Differs from the paper: the base is a full matrix that begins as the identity.
-    Differs from the released code: one base in all paths; there training adds it to 2·I, a prompt takes it alone, and
+    :Source: Xiao et al. 2024, section 2.2.
+    :Differs from the paper: the base is a full matrix that begins as the identity.
+    :Differs from the released code: one base in all paths; there training adds it to 2·I, a prompt takes it alone, and
         single steps add it to I. The published models switch it off.
-    Taught in: compose.
+    :Taught in: compose.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """Counting what one call multiplies, moves and keeps.
 
-Taught in: counting_cost.
+:Taught in: counting_cost.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ from mha.layers.hooks import Tapped
 
 @dataclass(frozen=True)
 class Part:
-    """One step of a call: its operations, and the bytes it must read or write. Taught in: counting_cost."""
+    """One step of a call: its operations, and the bytes it must read or write.
+
+    :Taught in: counting_cost.
+    """
 
     flops: int
     moved: int
@@ -37,9 +40,9 @@ class Cost:
     values kept for the next call) and ``peak`` (temporary tensors at the fullest moment, without those of masks and
     positions) are bytes of memory.
 
-    Differs from the released code: torch's counter of operations knows nothing of the fused kernel on a CPU; watch the
-    layer, and it counts the same as this.
-    Taught in: counting_cost.
+    :Differs from the released code: torch's counter of operations knows nothing of the fused kernel on a CPU; watch the
+        layer, and it counts the same as this.
+    :Taught in: counting_cost.
     """
 
     parameters: int

@@ -1,6 +1,6 @@
 """Attention to what *all* layers made of the earlier words, never to the present one.
 
-Taught in: feed_back.
+:Taught in: feed_back.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,9 +23,9 @@ class FeedbackMemory(MemoryCache):
     Each call of a layer hands over one memory, ``layer(x, newest, cache=memory)``, and reads all so far. The same
     memory handed over again, by a layer that shares the projections, is kept once.
 
-    Shapes: keys and values (b, h, t, d), where t grows by one a step.
-    Raises: ValueError for a mask that has no column for each step.
-    Taught in: feed_back.
+    :Shapes: keys and values (b, h, t, d), where t grows by one a step.
+    :Raises: ValueError for a mask that has no column for each step.
+    :Taught in: feed_back.
     """
 
     def __init__(self) -> None:
@@ -88,16 +88,16 @@ class FeedbackAttention(Heads):
 
     The score of memory j is ((q + u)·k_j + q·U_r + S_r) / √d, where r counts steps back from the newest memory, r = 0.
 
-    Plain when: the tables are zero, as they are at first: one query over a plain memory. It never sees itself.
-    Changes: what is looked at; the scores, by the tables ``query_bias`` (u), ``key_table`` (U), ``score_table`` (S).
-    Costs: heads · (d + steps · (d + 1)) weights more than a plain layer; the explicit formula.
-    Shapes: query (b, i, d_model), every one standing behind the whole memory; key (b, j, kdim), value (b, j, vdim),
+    :Plain when: the tables are zero, as they are at first: one query over a plain memory. It never sees itself.
+    :Changes: what is looked at; the scores, by the tables ``query_bias`` (u), ``key_table`` (U), ``score_table`` (S).
+    :Costs: heads · (d + steps · (d + 1)) weights more than a plain layer; the explicit formula.
+    :Shapes: query (b, i, d_model), every one standing behind the whole memory; key (b, j, kdim), value (b, j, vdim),
         oldest first; mask (i, j) or (b, h, i, j), True = may look; returns (b, i, d_model).
-    Raises: ValueError without a memory, for one longer than ``steps``, and for the caches of other layers.
-    Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
-    Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
+    :Raises: ValueError without a memory, for one longer than ``steps``, and for the caches of other layers.
+    :Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
+    :Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
         and keys have no bias, as here unless ``bias`` is given.
-    Taught in: feed_back.
+    :Taught in: feed_back.
     """
 
     heads_apart = True
@@ -163,7 +163,10 @@ class FeedbackAttention(Heads):
 
     @checked
     def take_heads(self, heads: Iterable[int]) -> "FeedbackAttention":
-        """Make a smaller layer of some heads; each keeps its tables. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; each keeps its tables.
+
+        :Taught in: pruning_heads.
+        """
         chosen = list(heads)
         smaller = super().take_heads(chosen)
         for name in ("query_bias", "key_table", "score_table"):

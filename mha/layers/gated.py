@@ -1,6 +1,6 @@
 """A gate behind each read: the word that asks also says how much of the answer it wants.
 
-Taught in: say_nothing.
+:Taught in: say_nothing.
 """
 
 from collections.abc import Iterable
@@ -27,16 +27,16 @@ class GatedAttention(Heads):
     The gate is sigmoid(x W_g), made of the layer's input at the query, and stands between the read and ``W_o``. It is
     one number for each head, or with ``gate="channel"`` one for each channel of each head.
 
-    Plain when: ``W_g`` is zero and ``W_o`` twice that of the plain layer: then every gate is 1/2.
-    Changes: each head's read is multiplied by its gate before ``W_o``; keys and values stay as they are.
-    Costs: d_model weights a head, or d_model a channel, and twice as many operations a word.
-    Shapes: as :class:`mha.MultiHeadAttention`; ``W_g`` (d_model → h, or → h·d), without a bias. Watch "gates"
+    :Plain when: ``W_g`` is zero and ``W_o`` twice that of the plain layer: then every gate is 1/2.
+    :Changes: each head's read is multiplied by its gate before ``W_o``; keys and values stay as they are.
+    :Costs: d_model weights a head, or d_model a channel, and twice as many operations a word.
+    :Shapes: as :class:`mha.MultiHeadAttention`; ``W_g`` (d_model → h, or → h·d), without a bias. Watch "gates"
         (b, h, i), or (b, h, i, d); "heads" are seen behind their gates.
-    Raises: ValueError for a ``gate`` that is neither "head" nor "channel", and as MultiHeadAttention.
-    Source: Qiu et al. 2025, "Gated Attention for Large Language Models"; the place is the one they call G1.
-    Differs from the released code: a matrix of its own, where the code widens ``W_q``; no norms of queries and keys;
+    :Raises: ValueError for a ``gate`` that is neither "head" nor "channel", and as MultiHeadAttention.
+    :Source: Qiu et al. 2025, "Gated Attention for Large Language Models"; the place is the one they call G1.
+    :Differs from the released code: a matrix of its own, where the code widens ``W_q``; no norms of queries and keys;
         keys are not shared by several heads.
-    Taught in: say_nothing.
+    :Taught in: say_nothing.
     """
 
     heads_apart = True
@@ -117,7 +117,10 @@ class GatedAttention(Heads):
 
     @checked
     def take_heads(self, heads: Iterable[int]) -> "GatedAttention":
-        """Make a smaller layer of some heads; each keeps its gate. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; each keeps its gate.
+
+        :Taught in: pruning_heads.
+        """
         chosen = check_choice(self, heads)
         smaller = super().take_heads(chosen)
         rows = torch.tensor(chosen) if self.gate == "head" else channels_of(self, chosen)

@@ -1,6 +1,6 @@
 """Several query heads read from the same keys and values, so that a cache has less to store.
 
-Taught in: cache_and_sharing.
+:Taught in: cache_and_sharing.
 """
 
 import copy
@@ -25,7 +25,7 @@ class Aligned:
     ``before`` and ``after`` give the mean cosine of the keys and of the values of two heads that will share; before,
     the groups are the neighbors of the old layer.
 
-    Taught in: cache_and_sharing.
+    :Taught in: cache_and_sharing.
     """
 
     layer: Heads
@@ -43,16 +43,16 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     heads that fit together. ``x`` is what the layer usually reads: likeness is measured on its keys and values, before
     positions turn them. With ``regroup=False`` the heads keep their places.
 
-    Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
-    Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
+    :Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
+    :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
         values come from inputs of other widths, where x has fewer rows than a head has channels.
-    Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
-    Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
+    :Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
+    :Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
         from several random starts; the later gradual change with gates is left out.
-    Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best turns
+    :Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best turns
         so far are kept and compared, so the number of rounds differs: on one layer 41 for keys and 29 for values, where
         the code took 31 and 42.
-    Taught in: cache_and_sharing.
+    :Taught in: cache_and_sharing.
     """
     _check(layer, kv_heads)
     check_like_weights("x", x, layer.W_k.weight)
@@ -117,13 +117,13 @@ class GroupedAttention(Heads):
 
     Keys and values are never copied for the queries that share them.
 
-    Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
-    Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
-    Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
-    Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
-    Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
-    Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
-    Taught in: cache_and_sharing.
+    :Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
+    :Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
+    :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
+    :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
+    :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
+    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
+    :Taught in: cache_and_sharing.
     """
 
     heads_apart = True

@@ -1,6 +1,6 @@
 """Look inside a layer, or change what passes there, without touching the layer.
 
-Taught in: split_and_merge, output_projection, reading_heads.
+:Taught in: split_and_merge, output_projection, reading_heads.
 """
 
 import re
@@ -70,9 +70,9 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
     the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
     A layer that is called several times, as where all layers share their weights (ALBERT), is seen as in its last call.
 
-    Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
-    Raises: ValueError where the model has no such place.
-    Taught in: split_and_merge, reading_heads.
+    :Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
+    :Raises: ValueError where the model has no such place.
+    :Taught in: split_and_merge, reading_heads.
     """
     seen, order = Seen(), _taps(model, places or PLACES)
 
@@ -103,9 +103,9 @@ def edit(
 
     Only routed layers have ``gates`` and ``probabilities``.
 
-    Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
-    Raises: ValueError where the model has no such place, or a function returns another shape.
-    Taught in: output_projection, reading_heads, pruning_heads.
+    :Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
+    :Raises: ValueError where the model has no such place, or a function returns another shape.
+    :Taught in: output_projection, reading_heads, pruning_heads.
     """
     places = {"scores": scores, "weights": weights, "heads": heads, "gates": gates, "probabilities": probabilities}
     edits = {place: function for place, function in places.items() if function is not None}

@@ -1,6 +1,6 @@
 """Keys and values of all heads are made from one short vector a word, and only that vector is kept.
 
-Taught in: compress.
+:Taught in: compress.
 """
 
 import copy
@@ -26,11 +26,11 @@ EPS = 1e-6  # of the norms, as in the released code
 class LatentCache(KeyValueCache):
     """Remember one short row for each word: its latent, and the rotated key that all heads share.
 
-    Costs: d_latent + d_rotary numbers for each position, whatever the number of heads.
-    Shapes: rows (b, 1, n, d_latent + d_rotary); the values are a view of their first d_latent channels.
-    Raises: ValueError as KeyValueCache.
-    Source: DeepSeek-AI 2024, section 2.1.
-    Taught in: compress.
+    :Costs: d_latent + d_rotary numbers for each position, whatever the number of heads.
+    :Shapes: rows (b, 1, n, d_latent + d_rotary); the values are a view of their first d_latent channels.
+    :Raises: ValueError as KeyValueCache.
+    :Source: DeepSeek-AI 2024, section 2.1.
+    :Taught in: compress.
     """
 
     def append(
@@ -97,20 +97,20 @@ class LatentAttention(Heads):
     read the latents themselves. Without a cache the expanded form runs; behind one the form that takes fewer
     operations (:func:`mha.functional.count_forms`); ``absorb`` decides it.
 
-    Plain when: ``d_rotary`` is 0, there is no norm, and ``d_latent`` is ``d_model`` with a ``W_down`` of ones on the
+    :Plain when: ``d_rotary`` is 0, there is no norm, and ``d_latent`` is ``d_model`` with a ``W_down`` of ones on the
         diagonal: then the layer's input is kept, half as much as keys and values.
-    Changes: ``W_k`` and ``W_v``, which read latents made by ``W_down``; with ``d_query`` also ``W_q``.
-    Costs: d_model · (2 · h·d + d_latent) + 2 · d_latent · h·d weights, and the rotary ones; a cache of d_latent +
+    :Changes: ``W_k`` and ``W_v``, which read latents made by ``W_down``; with ``d_query`` also ``W_q``.
+    :Costs: d_model · (2 · h·d + d_latent) + 2 · d_latent · h·d weights, and the rotary ones; a cache of d_latent +
         d_rotary numbers a word. Absorbed, a score takes d_latent + d_rotary multiplications instead of d + d_rotary.
-    Shapes: as :class:`mha.MultiHeadAttention`, with one memory for keys and values; a cache holds rows (b, 1, n,
+    :Shapes: as :class:`mha.MultiHeadAttention`, with one memory for keys and values; a cache holds rows (b, 1, n,
         d_latent + d_rotary).
-    Raises: ValueError for widths out of range, for positions that turn without ``d_rotary``, for a value of its own,
+    :Raises: ValueError for widths out of range, for positions that turn without ``d_rotary``, for a value of its own,
         and as MultiHeadAttention.
-    Source: DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
-    Differs from the paper: with ``norm``, latents of keys and of queries pass an RMSNorm, as in the released code.
-    Differs from the released code: the norm is computed in the type of the words, there in float32; one matrix there
+    :Source: DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
+    :Differs from the paper: with ``norm``, latents of keys and of queries pass an RMSNorm, as in the released code.
+    :Differs from the released code: the norm is computed in the type of the words, there in float32; one matrix there
         is several here, by name.
-    Taught in: compress.
+    :Taught in: compress.
     """
 
     heads_apart = True
@@ -326,7 +326,10 @@ class LatentAttention(Heads):
     @checked
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "LatentAttention":
-        """Make a smaller layer of some heads; what all heads share stays whole. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; what all heads share stays whole.
+
+        :Taught in: pruning_heads.
+        """
         chosen = check_choice(self, heads)
         smaller = super().take_heads(chosen)
         if self.d_rotary:
@@ -414,11 +417,11 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     values of such words; without, the weights. From the rank of the pair on nothing changes: at the latest with
     ``d_model``, and with 2 · g · d for g shared key heads of width d.
 
-    Shapes: words (..., d_model), for example what a forward hook has seen, (b, n, d_model).
-    Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
+    :Shapes: words (..., d_model), for example what a forward hook has seen, (b, n, d_model).
+    :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
         that computes something else than plain heads which may share keys: it is tried on a few random words.
-    Differs from the paper: it trains latents from the start and converts nothing.
-    Taught in: compress.
+    :Differs from the paper: it trains latents from the start and converts nothing.
+    :Taught in: compress.
     """
     name = type(layer).__name__
     own = {part.partition(".")[0] for part in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o"}

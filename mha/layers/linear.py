@@ -1,6 +1,6 @@
 """Layers whose memory does not grow: every word is written into one table of numbers, and reading is a product.
 
-Taught in: overwrite.
+:Taught in: overwrite.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,10 +38,10 @@ class StateCache(KeyValueCache):
     Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Filling stands
     in front and is never written: ``mask=cache.mask(x_new.shape[1])`` at every call.
 
-    Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); filling (b,).
-    Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
+    :Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); filling (b,).
+    :Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
         hides anything but the filling: what is in the table cannot be hidden any more.
-    Taught in: overwrite.
+    :Taught in: overwrite.
     """
 
     @checked
@@ -156,17 +156,17 @@ class LinearAttention(Heads):
 
     The weight of word j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
 
-    Changes: the weights, which are products of features, φ(x) = x + 1 above 0 and eˣ below; the order of the products,
+    :Changes: the weights, which are products of features, φ(x) = x + 1 above 0 and eˣ below; the order of the products,
         φ(Q) (φ(K)ᵀ V) instead of (φ(Q) φ(K)ᵀ) V.
-    Costs: the weights of a plain layer; 4·h·d·(d + 1) operations a word besides the projections, and a state of
+    :Costs: the weights of a plain layer; 4·h·d·(d + 1) operations a word besides the projections, and a state of
         h·d·(d + 1) numbers, however long the text is. A causal call works in chunks of 64 words, and adds
         2·64·h·(2·d + 1) a word. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
-    Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
-    Raises: ValueError for scores or weights that are watched behind a cache, for dropout behind a cache, for masks
+    :Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
+    :Raises: ValueError for scores or weights that are watched behind a cache, for dropout behind a cache, for masks
         behind a cache that hide more than its filling, and as MultiHeadAttention.
-    Source: Katharopoulos et al. 2020.
-    Differs from the released code: features below 0 are eˣ itself, where elu(x) + 1 rounds small ones to 0.
-    Taught in: overwrite.
+    :Source: Katharopoulos et al. 2020.
+    :Differs from the released code: features below 0 are eˣ itself, where elu(x) + 1 rounds small ones to 0.
+    :Taught in: overwrite.
     """
 
     heads_apart = True
@@ -258,19 +258,19 @@ class DeltaAttention(Heads):
     what the key k reads is replaced by the value v. Queries and keys are brought to length 1; α and β are numbers of
     each word in each head.
 
-    Changes: the read, which no weights make: the order in which words are written decides. There is no softmax.
-    Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
+    :Changes: the read, which no weights make: the order in which words are written decides. There is no softmax.
+    :Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
         state of h·d² numbers, however long the text is. Several words are read in chunks of 64, which adds a table
         of 64 × 64 and a system of 64 equations to each.
-    Shapes: query (b, i, d_model), mask (b, 1, 1, i) or (b, h, 1, i), True = is a word; returns (b, i, d_model). A state
-        is (b, h, d, d).
-    Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
+    :Shapes: query (b, i, d_model), mask (b, 1, 1, i) or (b, h, 1, i), True = is a word; returns (b, i, d_model). A
+        state is (b, h, d, d).
+    :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
         different queries, for scores or weights that are watched behind a cache, and as MultiHeadAttention.
-    Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
-    Differs from the paper: no short convolution before, no norm and no gate behind the read.
-    Differs from the released code: α is the sigmoid of W x + 4, there exp(−e^A · softplus(W x + b)); the read is not
+    :Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
+    :Differs from the paper: no short convolution before, no norm and no gate behind the read.
+    :Differs from the released code: α is the sigmoid of W x + 4, there exp(−e^A · softplus(W x + b)); the read is not
         divided by √d, which ``W_o`` can do; a word that the mask hides neither writes nor decays.
-    Taught in: overwrite.
+    :Taught in: overwrite.
     """
 
     heads_apart = True
@@ -341,7 +341,10 @@ class DeltaAttention(Heads):
 
     @checked
     def take_heads(self, heads: Iterable[int]) -> "DeltaAttention":
-        """Make a smaller layer of some heads; each keeps its rates. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; each keeps its rates.
+
+        :Taught in: pruning_heads.
+        """
         chosen = sorted(heads)
         smaller = super().take_heads(chosen)
         smaller.write = cut_linear(self.write, torch.tensor(chosen), 0)

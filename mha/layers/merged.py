@@ -1,6 +1,6 @@
 """Cross-attention that also carries an average of the decoder's own words, so that self-attention can go.
 
-Taught in: merge_and_deepen.
+:Taught in: merge_and_deepen.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ class MergedCache(MemoryCache):
 
     Hand it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
 
-    Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
-    Taught in: merge_and_deepen.
+    :Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
+    :Taught in: merge_and_deepen.
     """
 
     def __init__(self) -> None:
@@ -81,19 +81,19 @@ def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache
 class MergedAttention(Heads):
     """Read a memory, and add to each head the average of the decoder's own values up to the present word.
 
-    Plain when: ``average`` is False: cross-attention.
-    Changes: the heads, by Σ_{n ≤ i} W_v x_n / i, which the same ``W_v`` makes that reads the memory. There are no
+    :Plain when: ``average`` is False: cross-attention.
+    :Changes: the heads, by Σ_{n ≤ i} W_v x_n / i, which the same ``W_v`` makes that reads the memory. There are no
         queries, keys and output matrix for the own words: one ``W_o`` mixes the sum.
-    Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
+    :Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
         no scores. Behind a cache it is a running sum of one vector a head.
-    Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, d_model), mask (i, j) or (b, h, i, j) for the memory,
+    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, d_model), mask (i, j) or (b, h, i, j) for the memory,
         ``own_mask`` (b, 1, 1, i) for the own words, True = may look; returns (b, i, d_model).
-    Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
-    Source: Zhang et al. 2019, the merged attention sublayer.
-    Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
+    :Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
+    :Source: Zhang et al. 2019, the merged attention sublayer.
+    :Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
         average; there they do. In training neither counts them, but at the hidden places themselves the outputs
         differ: here such a word reads the average of what stands before it.
-    Taught in: merge_and_deepen.
+    :Taught in: merge_and_deepen.
     """
 
     heads_apart = True

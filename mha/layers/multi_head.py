@@ -1,6 +1,6 @@
 """The plain layers: many heads, and one head alone.
 
-Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
+:Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
 """
 
 from jaxtyping import Bool, Float
@@ -17,12 +17,12 @@ from mha.layers.hooks import Tap, Tapped, tapped
 class MultiHeadAttention(Heads):
     """Attend several times at once, each time with own queries, keys and values, and mix what was read.
 
-    Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
-    Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
+    :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
+    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
         look; returns (b, i, d_model).
-    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
-    Source: Vaswani et al. 2017, section 3.2.2.
-    Taught in: why_many_heads, split_and_merge, output_projection, positions.
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
+    :Source: Vaswani et al. 2017, section 3.2.2.
+    :Taught in: why_many_heads, split_and_merge, output_projection, positions.
     """
 
     heads_apart = True
@@ -46,12 +46,12 @@ class MultiHeadAttention(Heads):
 class SelfAttention(Tapped):
     """Attend once: one head with its own widths, and no mixing afterwards.
 
-    Costs: d_model · (2·d_k + d_v) weights, plus biases.
-    Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
+    :Costs: d_model · (2·d_k + d_v) weights, plus biases.
+    :Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
         returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
-    Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
-    Source: Vaswani et al. 2017, section 3.2.1.
-    Taught in: why_attention.
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
+    :Source: Vaswani et al. 2017, section 3.2.1.
+    :Taught in: why_attention.
     """
 
     @checked
@@ -85,7 +85,10 @@ class SelfAttention(Tapped):
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does. Taught in: counting_cost."""
+        """Count one call on paper, as :meth:`Heads.cost` does.
+
+        :Taught in: counting_cost.
+        """
         fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
         return count_attention(self, b, i, j, None, stored=stored or not fused)
 

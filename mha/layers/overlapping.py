@@ -1,6 +1,6 @@
 """Heads that overlap: each also reads a few channels of the heads next to it.
 
-Taught in: overlap.
+:Taught in: overlap.
 """
 
 import copy
@@ -25,16 +25,16 @@ class OverlappingAttention(Heads):
 
     Channels are meant, not words. The first and the last head have one neighbor; zeros stand where the other would be.
 
-    Plain when: ``overlap`` is 0.
-    Changes: queries, keys and values after the projection; ``W_o`` reads heads · (d + 2 · overlap) channels.
-    Costs: heads · 2 · overlap · d_model weights more in ``W_o``, and 8·n²·heads·overlap operations more to attend; a
+    :Plain when: ``overlap`` is 0.
+    :Changes: queries, keys and values after the projection; ``W_o`` reads heads · (d + 2 · overlap) channels.
+    :Costs: heads · 2 · overlap · d_model weights more in ``W_o``, and 8·n²·heads·overlap operations more to attend; a
         cache stays as it is.
-    Shapes: as :class:`mha.MultiHeadAttention`; ``d_head`` is d + 2 · overlap, what a head reads.
-    Raises: ValueError for an overlap below 0 or wider than a neighbor, and where heads are taken out.
-    Source: Zhang et al. 2024, section 3.
-    Differs from the released code: an overlap beyond the neighbors is refused, and a single head keeps its ``W_o``.
+    :Shapes: as :class:`mha.MultiHeadAttention`; ``d_head`` is d + 2 · overlap, what a head reads.
+    :Raises: ValueError for an overlap below 0 or wider than a neighbor, and where heads are taken out.
+    :Source: Zhang et al. 2024, section 3.
+    :Differs from the released code: an overlap beyond the neighbors is refused, and a single head keeps its ``W_o``.
         As there, scores are divided by √d of the head's own channels, not of the wider head.
-    Taught in: overlap.
+    :Taught in: overlap.
     """
 
     @checked
@@ -129,7 +129,10 @@ def check_neighbors(overlap: int, own: int) -> None:
 
 
 def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]:
-    """Give each head ``overlap`` channels of both neighbors, zeros at the ends. Taught in: overlap."""
+    """Give each head ``overlap`` channels of both neighbors, zeros at the ends.
+
+    :Taught in: overlap.
+    """
     check_whole(0, overlap=overlap)
     check_tensor(4, x=x)
     if overlap == 0:
@@ -143,9 +146,9 @@ def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]
 def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bool = False) -> list[int]:
     """Say how far each layer of a model overlaps: one channel more ``every`` so many layers, or one less.
 
-    Raises: ValueError where a number is out of range.
-    Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
-    Taught in: overlap.
+    :Raises: ValueError where a number is out of range.
+    :Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
+    :Taught in: overlap.
     """
     if layers < 1 or first < 0 or every < 1:
         raise ValueError(f"layers = {layers}, first = {first}, every = {every}: at least 1, 0 and 1")
@@ -157,8 +160,8 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
 def overlap_heads(model: nn.Module, overlaps: Sequence[int]) -> nn.Module:
     """Copy a model and let the heads of its layers overlap, layer by layer, as :meth:`OverlappingAttention.from_plain`.
 
-    Raises: ValueError where there is not one overlap for each layer that attends.
-    Taught in: overlap.
+    :Raises: ValueError where there is not one overlap for each layer that attends.
+    :Taught in: overlap.
     """
     layers = attention_layers(model := copy.deepcopy(model))
     if len(overlaps) != len(layers):

@@ -1,6 +1,6 @@
 """Positions that act inside a layer: they compare where the query stands with where the key stands.
 
-Taught in: positions.
+:Taught in: positions.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from mha.checks import check_like_weights, check_tensor, check_whole, checked, s
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
 
-    Shapes: (n, n); concatenate it to the words.
-    Raises: ValueError where n is below 1.
-    Taught in: why_attention.
+    :Shapes: (n, n); concatenate it to the words.
+    :Raises: ValueError where n is below 1.
+    :Taught in: why_attention.
     """
     check_whole(n=n)
     return torch.eye(n)
@@ -28,10 +28,10 @@ def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
 def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Float[Tensor, "n d_model"]:
     """Mark each position with waves of many lengths: sines in even channels, cosines in odd ones.
 
-    Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
-    Raises: ValueError where n is below 1, or d_model is not a positive even number.
-    Source: Vaswani et al. 2017, section 3.5.
-    Taught in: why_attention, positions.
+    :Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
+    :Raises: ValueError where n is below 1, or d_model is not a positive even number.
+    :Source: Vaswani et al. 2017, section 3.5.
+    :Taught in: why_attention, positions.
     """
     return _waves(n, d_model, base).to(torch.get_default_dtype())
 
@@ -49,10 +49,10 @@ def _waves(n: int, d_model: int, base: float) -> Tensor:
 class SinusoidalPositions(nn.Module):
     """Add the waves of :func:`sinusoidal_positions` to the words; there is nothing to learn and no longest sequence.
 
-    Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
-    Raises: ValueError where d_model is odd.
-    Source: Vaswani et al. 2017, section 3.5.
-    Taught in: in_the_transformer, positions.
+    :Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
+    :Raises: ValueError where d_model is odd.
+    :Source: Vaswani et al. 2017, section 3.5.
+    :Taught in: in_the_transformer, positions.
     """
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
@@ -65,12 +65,12 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """Mark each position with a vector that is learned like any other weight, and add it to the words.
 
-    Costs: longest · d_model weights.
-    Shapes: x (b, n, d_model) gives (b, n, d_model), for n up to ``longest``.
-    Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
+    :Costs: longest · d_model weights.
+    :Shapes: x (b, n, d_model) gives (b, n, d_model), for n up to ``longest``.
+    :Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
         words of another width.
-    Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
-    Taught in: why_attention, positions.
+    :Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
+    :Taught in: why_attention, positions.
     """
 
     @checked
@@ -109,7 +109,7 @@ class RelativePositions(nn.Module):
     A layer calls :meth:`turn` on its queries and on its keys, after they are cut into heads and before a cache
     stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
 
-    Taught in: positions.
+    :Taught in: positions.
     """
 
     bias: Callable[[Tensor], Tensor] | None = None
@@ -130,14 +130,14 @@ class RotaryPositions(RelativePositions):
     layout "half" channel c is paired with c + d/2, with "interleaved" 2c with 2c + 1; :func:`mha.interop.relayout`
     moves the weights of a layer from one to the other.
 
-    Changes: queries and keys; never values.
-    Costs: no weights, about 6·n·d operations for each head.
-    Shapes: x (b, h, n, d) gives (b, h, n, d); d must be even.
-    Raises: ValueError for an odd d, for an unknown layout, for a base that is not positive.
-    Source: Su et al. 2021, section 3.2.
-    Differs from the released code: angles are computed in float64; Llama's code computes them in float32, which
+    :Changes: queries and keys; never values.
+    :Costs: no weights, about 6·n·d operations for each head.
+    :Shapes: x (b, h, n, d) gives (b, h, n, d); d must be even.
+    :Raises: ValueError for an odd d, for an unknown layout, for a base that is not positive.
+    :Source: Su et al. 2021, section 3.2.
+    :Differs from the released code: angles are computed in float64; Llama's code computes them in float32, which
         ``precision=torch.float32`` repeats.
-    Taught in: positions.
+    :Taught in: positions.
     """
 
     @checked
@@ -177,14 +177,14 @@ class RotaryPositions(RelativePositions):
 class LinearBias(RelativePositions):
     """Lower each score in proportion to the distance between query and key; each head has a slope of its own.
 
-    Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
-    Costs: no weights; the explicit formula runs instead of the fused kernel.
-    Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are behind a cache.
-    Raises: ValueError for slopes of another number of heads.
-    Source: Press et al. 2022, section 3.
-    Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.
+    :Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
+    :Costs: no weights; the explicit formula runs instead of the fused kernel.
+    :Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are behind a cache.
+    :Raises: ValueError for slopes of another number of heads.
+    :Source: Press et al. 2022, section 3.
+    :Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.
         Without a causal mask the distance counts in both directions.
-    Taught in: positions.
+    :Taught in: positions.
     """
 
     @checked
@@ -216,9 +216,9 @@ class LinearBias(RelativePositions):
 def slopes(heads: int) -> Float[Tensor, "h"]:
     """Return how steeply :class:`LinearBias` falls in each head: steep in the first, almost flat in the last.
 
-    Shapes: (heads,).
-    Raises: ValueError for fewer than one head.
-    Taught in: positions.
+    :Shapes: (heads,).
+    :Raises: ValueError for fewer than one head.
+    :Taught in: positions.
     """
     check_whole(heads=heads)
     return 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)

@@ -1,6 +1,6 @@
 """Each query chooses some of the heads, and only those work for it.
 
-Taught in: route.
+:Taught in: route.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ GATES = ("released", "paper", "norms")
 def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) -> HeadRouter | NormRouter:
     """Make the router that ``gates`` names: "released", "paper" or "norms".
 
-    Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
+    :Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
     """
     routed = heads - shared
     if gates not in GATES:
@@ -76,19 +76,19 @@ class RoutedAttention(Heads):
     all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
     learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no weights (:class:`mha.layers.routers.NormRouter`).
 
-    Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router weights zero.
+    :Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router weights zero.
         In the paper's units the gates sum to 1, and the layer is never plain.
-    Changes: each head's read is multiplied by its gate before ``W_o``: the sum over heads becomes a weighted one.
-    Costs: (heads + 2) · d_model more weights, or none. Of the operations between queries and keys the share
+    :Changes: each head's read is multiplied by its gate before ``W_o``: the sum over heads becomes a weighted one.
+    :Costs: (heads + 2) · d_model more weights, or none. Of the operations between queries and keys the share
         (shared + chosen) / heads remains, and what fills up heads that fewer queries chose, which :meth:`cost` does not
         know beforehand; the projections stay whole.
-    Shapes: as :class:`mha.MultiHeadAttention`. Watch "gates" (b, h, i) and "probabilities" of the routed heads
+    :Shapes: as :class:`mha.MultiHeadAttention`. Watch "gates" (b, h, i) and "probabilities" of the routed heads
         (b, heads − shared, i); "heads" are seen behind their gates.
-    Raises: ValueError where no head works, more heads are to be chosen than are routed, or some never could be, and
+    :Raises: ValueError where no head works, more heads are to be chosen than are routed, or some never could be, and
         as MultiHeadAttention.
-    Source: Jin et al. 2024, section 3.2; section 3.3 for "norms".
-    Differs from the released code: that computes all heads and multiplies those not chosen by 0.
-    Taught in: route.
+    :Source: Jin et al. 2024, section 3.2; section 3.3 for "norms".
+    :Differs from the released code: that computes all heads and multiplies those not chosen by 0.
+    :Taught in: route.
     """
 
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them

@@ -1,6 +1,6 @@
 """A router of heads: for every query it says which heads work for it, and how much each one counts.
 
-Taught in: route.
+:Taught in: route.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from mha.layers.hooks import Tap
 def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     """Mark the ``count`` heads with the highest scores, for each query; among equal scores anything may be marked.
 
-    Raises: ValueError where there are fewer heads than are to be chosen.
-    Taught in: route.
+    :Raises: ValueError where there are fewer heads than are to be chosen.
+    :Taught in: route.
     """
     check_tensor(3, scores=scores)
     check_no_nan("scores", scores)
@@ -41,11 +41,11 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
     then add β · ``balance_loss(seen.probabilities, seen.gates)`` to the loss. Even use of E heads, K for each query,
     gives K/E, and uneven use usually more. The shares are counts and have no gradient; the probabilities have one.
 
-    Shapes: probabilities (b, r, i) of the routed heads, gates (b, h, i) of all heads, the routed ones last.
-    Raises: ValueError where the two do not belong together.
-    Source: Jin et al. 2024, equations 7 and 8, with β = 0.01.
-    Differs from the released code: it is E times as large there, in training mode only, and the mean over layers.
-    Taught in: route.
+    :Shapes: probabilities (b, r, i) of the routed heads, gates (b, h, i) of all heads, the routed ones last.
+    :Raises: ValueError where the two do not belong together.
+    :Source: Jin et al. 2024, equations 7 and 8, with β = 0.01.
+    :Differs from the released code: it is E times as large there, in training mode only, and the mean over layers.
+    :Taught in: route.
     """
     b, r, i = probabilities.shape
     if gates.shape[0] != b or gates.shape[1] < r or gates.shape[2] != i:
@@ -91,15 +91,15 @@ class HeadRouter(nn.Module):
     Shared heads always work; of the routed ones each query chooses ``chosen``. Watch the places "probabilities" (of
     all routed heads, before the choice) and "gates" (of all heads, 0 where a head does not work).
 
-    Plain when: all routed heads are chosen, all weights are zero, and ``released``: then every gate is 1.
-    Costs: d_model weights a head, and 2 · d_model for the first stage.
-    Shapes: x (b, i, d_model); gates (b, h, i), the shared heads first.
-    Source: Jin et al. 2024, equations 5 and 6.
-    Differs from the paper: ``released``, as in the authors' code, measures a gate in heads: the chosen probabilities
+    :Plain when: all routed heads are chosen, all weights are zero, and ``released``: then every gate is 1.
+    :Costs: d_model weights a head, and 2 · d_model for the first stage.
+    :Shapes: x (b, i, d_model); gates (b, h, i), the shared heads first.
+    :Source: Jin et al. 2024, equations 5 and 6.
+    :Differs from the paper: ``released``, as in the authors' code, measures a gate in heads: the chosen probabilities
         are divided by their sum and multiplied by their number, those of the shared heads by theirs, the first stage
         by 2. With ``chosen`` = 1 the division leaves nothing of ``W_r`` in the gate.
-    Differs from the released code: a single shared head is no case of its own.
-    Taught in: route.
+    :Differs from the released code: a single shared head is no case of its own.
+    :Taught in: route.
     """
 
     @checked
@@ -147,12 +147,12 @@ class NormRouter(nn.Module):
     It has no weights, and turns a trained layer into one that routes. A gate is 0 or 1; backward the gates of the
     chosen heads have the slope of their probabilities.
 
-    Plain when: all routed heads are chosen.
-    Source: Jin et al. 2024, section 3.3, equations 9 and 10.
-    Differs from the paper: heads that do not work pass no slope to their probability, because nothing was read.
-    Differs from the released code: the lengths' spread, by which they are divided, passes no slope, so that queries
+    :Plain when: all routed heads are chosen.
+    :Source: Jin et al. 2024, section 3.3, equations 9 and 10.
+    :Differs from the paper: heads that do not work pass no slope to their probability, because nothing was read.
+    :Differs from the released code: the lengths' spread, by which they are divided, passes no slope, so that queries
         of equal length, such as zeros, do no harm; a single routed head is allowed.
-    Taught in: route.
+    :Taught in: route.
     """
 
     @checked

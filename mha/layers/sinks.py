@@ -1,6 +1,6 @@
 """A sink beside the keys: a head whose keys do not answer its question may leave its weight there, and read nothing.
 
-Taught in: say_nothing.
+:Taught in: say_nothing.
 """
 
 from collections.abc import Iterable
@@ -44,16 +44,16 @@ class SinkAttention(Heads):
     Its logit is one number a head, the same for all words. What the sink takes of a row the keys do not get, so the
     weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
 
-    Plain when: ``sink`` is very low, as :meth:`from_plain` sets it. With ``sink`` = 0 and ``learned=False`` it is
+    :Plain when: ``sink`` is very low, as :meth:`from_plain` sets it. With ``sink`` = 0 and ``learned=False`` it is
         softmax off by one, as ``nn.MultiheadAttention(add_zero_attn=True)`` has it.
-    Changes: the normalization: exp(sink) is added to the sum that divides each row.
-    Costs: one weight a head. On the fused kernel, which runs from ``fused_from`` queries on, copies of queries, keys
+    :Changes: the normalization: exp(sink) is added to the sum that divides each row.
+    :Costs: one weight a head. On the fused kernel, which runs from ``fused_from`` queries on, copies of queries, keys
         and values with one channel and one word more.
-    Shapes: as :class:`mha.MultiHeadAttention`; ``sink`` (h,); watched weights have no column for the sink.
-    Raises: ValueError for a ``sink`` that is no number or not one for each head, and as MultiHeadAttention.
-    Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for ``sink`` = 0.
-    Differs from the released code: keys are not shared by several heads, and no layer has a window.
-    Taught in: say_nothing.
+    :Shapes: as :class:`mha.MultiHeadAttention`; ``sink`` (h,); watched weights have no column for the sink.
+    :Raises: ValueError for a ``sink`` that is no number or not one for each head, and as MultiHeadAttention.
+    :Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for ``sink`` = 0.
+    :Differs from the released code: keys are not shared by several heads, and no layer has a window.
+    :Taught in: say_nothing.
     """
 
     heads_apart = True
@@ -143,7 +143,10 @@ class SinkAttention(Heads):
 
     @checked
     def take_heads(self, heads: Iterable[int]) -> "SinkAttention":
-        """Make a smaller layer of some heads; each keeps its sink. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; each keeps its sink.
+
+        :Taught in: pruning_heads.
+        """
         chosen = list(heads)
         smaller = super().take_heads(chosen)
         kept = sorted(chosen)

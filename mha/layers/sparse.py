@@ -1,6 +1,6 @@
 """Attention weights that can be exactly zero, as sparse as each head learns to be.
 
-Taught in: sparsify.
+:Taught in: sparsify.
 """
 
 from collections.abc import Iterable
@@ -24,16 +24,16 @@ LOWEST = 1.01  # of a learned α
 class SparseAttention(Heads):
     """Attend with weights that can be exactly zero; each head learns how readily they are.
 
-    Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
-    Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each
+    :Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
+    :Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each
         head: a learned α never becomes 1, where its slope would be lost.
-    Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
-    Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
-    Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one outside (1.01, 2), and as MultiHeadAttention.
-    Source: Correia et al. 2019, section 3.
-    Differs from the released code: α starts at 1.5 in each head, there at random, and it comes down to 1.01 smoothly,
+    :Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
+    :Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
+    :Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one outside (1.01, 2), and as MultiHeadAttention.
+    :Source: Correia et al. 2019, section 3.
+    :Differs from the released code: α starts at 1.5 in each head, there at random, and it comes down to 1.01 smoothly,
         there by clamping.
-    Taught in: sparsify.
+    :Taught in: sparsify.
     """
 
     heads_apart = True
@@ -118,7 +118,10 @@ class SparseAttention(Heads):
 
     @checked
     def take_heads(self, heads: Iterable[int]) -> "SparseAttention":
-        """Make a smaller layer of some heads; each keeps its α. Taught in: pruning_heads."""
+        """Make a smaller layer of some heads; each keeps its α.
+
+        :Taught in: pruning_heads.
+        """
         chosen = list(heads)
         smaller = super().take_heads(chosen)
         for name in ("raw_alpha", "fixed_alpha"):

@@ -1,6 +1,6 @@
 """Heads that talk: each compares with a mixture of all heads' scores, and reads with a mixture of all heads' weights.
 
-Taught in: compose.
+:Taught in: compose.
 """
 
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ from mha.layers.positions import RelativePositions
 class TalkingAttention(Heads):
     """Attend with heads that mix their scores before the softmax, and their weights after it, always in the same way.
 
-    Plain when: both mixing matrices are the identity, as they are in a new layer.
-    Changes: ``mix_scores`` acts on the scores before the mask, ``mix_weights`` on the weights, both along the heads.
-    Costs: 2 · heads² weights and 4·n²·heads² operations more; the explicit formula runs instead of the fused kernel.
-    Shapes: as :class:`mha.MultiHeadAttention`; ``mix_scores`` and ``mix_weights`` (h, h), from row to column.
-    Raises: ValueError as MultiHeadAttention, and where heads are to be taken out.
-    Source: Shazeer et al. 2020, section 3.
-    Differs from the paper: one number of heads for scores, softmax and values, because masks, caches, watchers and
+    :Plain when: both mixing matrices are the identity, as they are in a new layer.
+    :Changes: ``mix_scores`` acts on the scores before the mask, ``mix_weights`` on the weights, both along the heads.
+    :Costs: 2 · heads² weights and 4·n²·heads² operations more; the explicit formula runs instead of the fused kernel.
+    :Shapes: as :class:`mha.MultiHeadAttention`; ``mix_scores`` and ``mix_weights`` (h, h), from row to column.
+    :Raises: ValueError as MultiHeadAttention, and where heads are to be taken out.
+    :Source: Shazeer et al. 2020, section 3.
+    :Differs from the paper: one number of heads for scores, softmax and values, because masks, caches, watchers and
         ``W_o`` all count heads; rows and columns of zeros in the mixing matrices give the paper's three numbers.
-    Differs from the released code: both matrices begin as the identity, and nothing is added to what they make; one
+    :Differs from the released code: both matrices begin as the identity, and nothing is added to what they make; one
         popular library adds the unmixed scores to the mixed ones, so that its scores begin twice as large.
-    Taught in: compose.
+    :Taught in: compose.
     """
 
     @checked
@@ -115,7 +115,7 @@ def check_mixing(x: Tensor, mixing: Tensor) -> None:
 def mix(x: Float[Tensor, "b g i j"], mixing: Float[Tensor, "g h"]) -> Float[Tensor, "b h i j"]:
     """Make each head of the result a weighted sum of all heads: Σ_g x_g · mixing[g, h], at every query and key.
 
-    Taught in: compose.
+    :Taught in: compose.
     """
     check_mixing(x, mixing)
     return torch.einsum("bgij,gh->bhij", x, mixing)

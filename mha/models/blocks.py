@@ -1,6 +1,6 @@
 """What stands around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
 
-Taught in: in_the_transformer, positions, depth_and_norms.
+:Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 import inspect
@@ -135,9 +135,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 class Embedding(nn.Module):
     """Turn word numbers into vectors, and mark their positions.
 
-    Shapes: (b, n) whole numbers from 0 to words − 1 give (b, n, d_model).
-    Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not whole.
-    Taught in: in_the_transformer.
+    :Shapes: (b, n) whole numbers from 0 to words − 1 give (b, n, d_model).
+    :Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not
+        whole.
+    :Taught in: in_the_transformer.
     """
 
     @checked
@@ -160,11 +161,11 @@ class Embedding(nn.Module):
 class FeedForward(nn.Module):
     """Think about each word by itself: widen, bend, narrow again.
 
-    Costs: 2 · d_model · width weights.
-    Shapes: (b, n, d_model) gives (b, n, d_model).
-    Raises: ValueError for an unknown activation.
-    Source: Vaswani et al. 2017, section 3.3.
-    Taught in: in_the_transformer.
+    :Costs: 2 · d_model · width weights.
+    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Raises: ValueError for an unknown activation.
+    :Source: Vaswani et al. 2017, section 3.3.
+    :Taught in: in_the_transformer.
     """
 
     @checked
@@ -188,7 +189,10 @@ class FeedForward(nn.Module):
 
     @checked
     def cost(self, b: int, n: int) -> Cost:
-        """Count one call on paper: a batch of b, n words. Taught in: counting_cost."""
+        """Count one call on paper: a batch of b, n words.
+
+        :Taught in: counting_cost.
+        """
         check_whole(b=b, n=n)
         parts = {name: count_linear(getattr(self, name), b * n) for name in ("widen", "narrow")}
         parameters, wide = count_weights(self.widen, self.narrow), self.widen.out_features
@@ -201,9 +205,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Add what a part says to what went in, and keep the numbers in range with a norm.
 
-    Shapes: x (b, n, d_model); ``part`` is a function from (b, n, d_model) to (b, n, d_model).
-    Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
-    Taught in: in_the_transformer, positions, depth_and_norms.
+    :Shapes: x (b, n, d_model); ``part`` is a function from (b, n, d_model) to (b, n, d_model).
+    :Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
+    :Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
     @checked
@@ -228,9 +232,9 @@ class Residual(nn.Module):
 class Stack(nn.ModuleList):
     """Call one layer after the other.
 
-    Shapes: (b, n, d_model) gives (b, n, d_model).
-    Raises: ValueError where there is no layer.
-    Taught in: in_the_transformer.
+    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Raises: ValueError where there is no layer.
+    :Taught in: in_the_transformer.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """A small encoder-decoder: it turns one text into another.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from mha.models.transformer import DecoderLayer, EncoderLayer
 class EncoderDecoder(nn.Module):
     """Turn one sequence into another: read the source once, then guess the target word by word.
 
-    Shapes: source (b, j) and target (b, n) give logits (b, n, words): row i scores the word that follows target
+    :Shapes: source (b, j) and target (b, n) give logits (b, n, words): row i scores the word that follows target
         word i. Masks are boolean, True = may look; :func:`mha.padding_mask` makes both.
-    Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
+    :Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
         positions.
-    Source: Vaswani et al. 2017, section 3.1.
-    Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless
+    :Source: Vaswani et al. 2017, section 3.1.
+    :Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless
         ``norm_first=False``.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """A stack of layers that goes through a text step by step, because each step reads the top of the one before.
 
-Taught in: feed_back.
+:Taught in: feed_back.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_is
 class FeedbackCache(ModelCache):
     """Where a feedback stack stands: the memory of each layer, and the newest one, which no layer has read yet.
 
-    Taught in: feed_back.
+    :Taught in: feed_back.
     """
 
     length = 0  # words fed so far: the memories of the layers are one step behind
@@ -44,9 +44,9 @@ def check_newest(x: Tensor, newest: Tensor | None) -> None:
 class FeedbackLayer(nn.Module):
     """Read the memory of earlier steps, then think about the present word.
 
-    Shapes: x (b, 1, d_model), newest (b, 1, d_model) or None at the first step; returns (b, 1, d_model).
-    Source: Fan et al. 2020, section 3.
-    Taught in: feed_back.
+    :Shapes: x (b, 1, d_model), newest (b, 1, d_model) or None at the first step; returns (b, 1, d_model).
+    :Source: Fan et al. 2020, section 3.
+    :Taught in: feed_back.
     """
 
     @checked
@@ -89,12 +89,12 @@ class FeedbackStack(nn.Module):
     to 1 (softmax of ``mixing``). All layers read the same memories. In a language model it is the ``decoder``:
     ``model.decoder = FeedbackStack(…)``.
 
-    Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` all
+    :Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` all
         layers have one ``W_k`` and one ``W_v``, and each memory is projected once.
-    Shapes: (b, n, d_model) gives (b, n, d_model).
-    Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
-    Source: Fan et al. 2020, section 3 and equation 1.
-    Taught in: feed_back.
+    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
+    :Source: Fan et al. 2020, section 3 and equation 1.
+    :Taught in: feed_back.
     """
 
     @checked

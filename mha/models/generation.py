@@ -1,6 +1,6 @@
 """Let a model write: one word after the other, each chosen from what the model says about the next.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ Choose = Callable[[Tensor], Tensor]
 def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     """Choose the word with the highest score.
 
-    Shapes: (b, words) gives (b,).
-    Taught in: in_the_transformer.
+    :Shapes: (b, words) gives (b,).
+    :Taught in: in_the_transformer.
     """
     check_no_nan("logits", logits)
     return logits.argmax(-1)
@@ -32,10 +32,10 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
 
     ``temperature`` below 1 makes likely words likelier still; ``top_k`` leaves only the k likeliest to draw from.
 
-    Shapes: the function takes (b, words) and returns (b,).
-    Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the
+    :Shapes: the function takes (b, words) and returns (b,).
+    :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the
         number of words.
-    Taught in: in_the_transformer.
+    :Taught in: in_the_transformer.
     """
     if top_k is not None:
         check_whole(top_k=top_k)
@@ -68,9 +68,9 @@ def unroll(
     ``next_logits`` takes all words so far and returns the scores of the next. A sequence that has produced ``stop``
     is filled with ``stop``; when all have, the loop ends.
 
-    Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
-    Raises: ValueError for a length below 1, or a ``stop`` that is no word.
-    Taught in: in_the_transformer.
+    :Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
+    :Raises: ValueError for a length below 1, or a ``stop`` that is no word.
+    :Taught in: in_the_transformer.
     """
     check_whole(length=length)
     done = torch.zeros(len(words), dtype=torch.bool, device=words.device)

@@ -1,6 +1,6 @@
 """A small language model: it continues a text.
 
-Taught in: in_the_transformer, positions, depth_and_norms.
+:Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from mha.models.transformer import EncoderLayer
 class LanguageModel(nn.Module):
     """Guess each next word from the words before it.
 
-    Shapes: words (b, n) give logits (b, n, words): row i scores the word that follows word i.
-    Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
-    Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
-    Differs from the paper: the embedding is neither scaled nor shared with the output layer.
-    Taught in: in_the_transformer, positions, depth_and_norms.
+    :Shapes: words (b, n) give logits (b, n, words): row i scores the word that follows word i.
+    :Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
+    :Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
+    :Differs from the paper: the embedding is neither scaled nor shared with the output layer.
+    :Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """What makes a deep decoder easier to train: two sublayers in place of three, and starts that shrink with depth.
 
-Taught in: merge_and_deepen.
+:Taught in: merge_and_deepen.
 """
 
 import math
@@ -20,13 +20,13 @@ class MergedDecoderLayer(nn.Module):
 
     Where it stands in for :class:`DecoderLayer`, a model needs ``model.decoder = Stack(…)`` of these.
 
-    Changes: one sublayer where a decoder layer has two: there are two residual sums and two norms, not three.
-    Costs: 4 · d_model² fewer weights than a decoder layer.
-    Shapes: x (b, n, d_model), memory (b, j, d_model), mask (b, 1, 1, n) of the own words, memory_mask (n, j) or
+    :Changes: one sublayer where a decoder layer has two: there are two residual sums and two norms, not three.
+    :Costs: 4 · d_model² fewer weights than a decoder layer.
+    :Shapes: x (b, n, d_model), memory (b, j, d_model), mask (b, 1, 1, n) of the own words, memory_mask (n, j) or
         (b, h, n, j), True = may look; returns (b, n, d_model).
-    Source: Zhang et al. 2019, the merged attention sublayer.
-    Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
-    Taught in: merge_and_deepen.
+    :Source: Zhang et al. 2019, the merged attention sublayer.
+    :Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
+    :Taught in: merge_and_deepen.
     """
 
     @checked
@@ -90,11 +90,11 @@ def depth_scaled_init(
     In layer l, counted from 1, weights are uniform in ±α · √(6 / (d_in + d_out)) / √l: for l = 1 and α = 1 this is
     Xavier's start. Biases, norms and embeddings stay as they are. An encoder and a decoder are two stacks.
 
-    Raises: ValueError where there is no layer, or ``alpha`` is not positive.
-    Source: Zhang et al. 2019, DS-Init, for the formula; Glorot and Bengio 2010 for the first layer.
-    Differs from the released code: there the factor scales the variance, so the range falls with the fourth root of l:
+    :Raises: ValueError where there is no layer, or ``alpha`` is not positive.
+    :Source: Zhang et al. 2019, DS-Init, for the formula; Glorot and Bengio 2010 for the first layer.
+    :Differs from the released code: there the factor scales the variance, so the range falls with the fourth root of l:
         ``released=True`` repeats ±√α · √(6 / (d_in + d_out)) / l^¼.
-    Taught in: merge_and_deepen.
+    :Taught in: merge_and_deepen.
     """
     layers = list(layers)
     if not layers or not alpha > 0:

@@ -1,6 +1,6 @@
 """A short training loop with a progress bar.
 
-Taught in: why_attention.
+:Taught in: why_attention.
 """
 
 import sys
@@ -26,15 +26,15 @@ class Muon(torch.optim.Optimizer):
     torch's own (2.9 and later) rounds each step to bfloat16. That is quick on a graphics card, but every processor
     rounds in its own way, and after a few hundred steps they have trained different heads.
 
-    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: reading_heads.
+    :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    :Taught in: reading_heads.
     """
 
     @checked
     def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
         """Take matrices, and the settings of torch's Muon.
 
-        Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
+        :Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
         """
         matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
         for matrix in matrices:
@@ -61,9 +61,9 @@ class Muon(torch.optim.Optimizer):
 def equally_long(matrix: Tensor) -> Tensor:
     """Bring all singular values of a matrix near 1, between about 0.5 and 1.5 (Newton and Schulz's iteration).
 
-    Shapes: (rows, columns), and the same again.
-    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: reading_heads.
+    :Shapes: (rows, columns), and the same again.
+    :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    :Taught in: reading_heads.
     """
     wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
     wide = wide / wide.norm().clamp_min(1e-7)
@@ -80,8 +80,8 @@ class MuonAndAdamW:
     Both rates rise over the first 20 steps and fall to zero over the second half of ``steps``. Muon makes all
     directions of a matrix's step equally long, so that rare directions are learned as fast as common ones.
 
-    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
-    Taught in: reading_heads.
+    :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    :Taught in: reading_heads.
     """
 
     @checked
@@ -131,8 +131,8 @@ def train(
     ``loss(model, step)`` draws its own batch and returns one number. Adam is the optimizer unless one is given.
     The bar goes to the screen and is silent where the environment variable ``TQDM_DISABLE`` is 1.
 
-    Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
-    Taught in: why_attention.
+    :Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
+    :Taught in: why_attention.
     """
     check_whole(steps=steps)
     check_rates(lr=lr)
@@ -163,8 +163,8 @@ def train(
 def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
     """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
 
-    Raises: ValueError for a window below 1.
-    Taught in: why_attention.
+    :Raises: ValueError for a window below 1.
+    :Taught in: why_attention.
     """
     check_whole(window=window)
     values = list(losses)
@@ -184,7 +184,7 @@ def round_weights(model: nn.Module, decimals: int) -> None:
     Processors differ in the last digit of a sum. Where a training makes such differences grow, rounding wipes them out
     before they have grown. Steps of the optimizer should be much larger than the last decimal.
 
-    Taught in: why_scale.
+    :Taught in: why_scale.
     """
     check_whole(0, decimals=decimals)
     for weight in model.parameters():

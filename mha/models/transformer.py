@@ -3,7 +3,7 @@
 ``attention`` is a number of heads, which makes a :class:`mha.MultiHeadAttention`, or a function that makes any other
 layer of this package: ``EncoderLayer(64, lambda: MultiHeadAttention(64, 4, positions=RotaryPositions()))``.
 
-Taught in: in_the_transformer, positions, depth_and_norms.
+:Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ from mha.models.blocks import (
 class EncoderLayer(nn.Module):
     """Let every word look at the words around it, then think about each word by itself.
 
-    Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
-    Source: Vaswani et al. 2017, section 3.1.
-    Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
-    Taught in: in_the_transformer.
+    :Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
+    :Source: Vaswani et al. 2017, section 3.1.
+    :Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
+    :Taught in: in_the_transformer.
     """
 
     @checked
@@ -82,12 +82,12 @@ class DecoderLayer(nn.Module):
 
     The memory is what an encoder made of the source.
 
-    Shapes: x (b, n, d_model), memory (b, j, d_model), mask (n, n) or (b, h, n, n), memory_mask (n, j) or
+    :Shapes: x (b, n, d_model), memory (b, j, d_model), mask (n, n) or (b, h, n, n), memory_mask (n, j) or
         (b, h, n, j), True = may look; returns (b, n, d_model).
-    Raises: ValueError where the cross-attention has positions: two sequences have no common places.
-    Source: Vaswani et al. 2017, section 3.1.
-    Differs from the paper: as :class:`EncoderLayer`.
-    Taught in: in_the_transformer.
+    :Raises: ValueError where the cross-attention has positions: two sequences have no common places.
+    :Source: Vaswani et al. 2017, section 3.1.
+    :Differs from the paper: as :class:`EncoderLayer`.
+    :Taught in: in_the_transformer.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """Starting processes, and noticing when one of them is gone.
 
-Taught in: across_machines.
+:Taught in: across_machines.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ def join(seconds: float | int = 60.0) -> torch.device:
     With a graphics card for each process they talk through NCCL, otherwise through gloo. A process that waits longer
     than ``seconds`` for the others stops with an error.
 
-    Raises: RuntimeError where nobody started this process as one of several.
-    Taught in: across_machines.
+    :Raises: RuntimeError where nobody started this process as one of several.
+    :Taught in: across_machines.
     """
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
@@ -84,9 +84,9 @@ def launch(work: Callable, processes: int, *inputs: object, seconds: float | int
     The function must stand in a file that can be imported, and inputs and results must be plain Python values. When a
     process dies, or the time is over, all others are ended.
 
-    Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time;
+    :Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time;
         ValueError for a function that no new process can import, such as one of a notebook.
-    Taught in: across_machines.
+    :Taught in: across_machines.
     """
     if processes < 1:
         raise ValueError(f"processes = {processes}: it must be at least 1")

@@ -3,7 +3,7 @@
 ``layer.cost(b, i, j)`` counts one call with a batch of b, i queries and j keys. :func:`measure_machine` finds the two
 ceilings of this computer, and a :class:`Machine` predicts.
 
-Taught in: counting_cost.
+:Taught in: counting_cost.
 """
 
 import time
@@ -33,8 +33,8 @@ class Machine:
 
     ``flops`` is operations a second in a large matrix product, ``bandwidth`` bytes a second in a matrix-vector product.
 
-    Source: Williams et al. 2009, the roofline model.
-    Taught in: counting_cost.
+    :Source: Williams et al. 2009, the roofline model.
+    :Taught in: counting_cost.
     """
 
     flops: float
@@ -73,8 +73,8 @@ def measure_machine(
     ``n`` is the width of the matrices that are multiplied. The matrices read for the second ceiling take turns and
     have ``megabytes`` together: more than the caches of the processor hold, so that every read comes from memory.
 
-    Raises: ValueError where a size is below 1.
-    Taught in: counting_cost.
+    :Raises: ValueError where a size is below 1.
+    :Taught in: counting_cost.
     """
     check_device(device)
     if not dtype.is_floating_point:
@@ -96,7 +96,7 @@ def measure_machine(
 def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
     """Time one call: the median over ``rounds`` turns through all ``runs``, divided by their number.
 
-    Taught in: counting_cost.
+    :Taught in: counting_cost.
     """
     check_whole(rounds=rounds)
     if not runs or not all(map(callable, runs)):

@@ -4,7 +4,7 @@
 part of a sum, so one all-reduce is enough. Torch's own tensor-parallel plan cuts the weights; a checkpoint of the whole
 layer loads into any number of processes.
 
-Taught in: across_machines.
+:Taught in: across_machines.
 """
 
 import copy
@@ -26,7 +26,10 @@ from mha.systems.launch import check_group, check_same
 
 @contextmanager
 def count_all_reduces() -> Iterator[list[int]]:
-    """Note the size, in numbers, of every all-reduce that happens meanwhile. Taught in: across_machines."""
+    """Note the size, in numbers, of every all-reduce that happens meanwhile.
+
+    :Taught in: across_machines.
+    """
     sizes: list[int] = []
 
     class Count(TorchDispatchMode):
@@ -47,8 +50,8 @@ def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
 
     ``size`` is the number of bytes of one number.
 
-    Source: Patarasuk and Yuan 2009.
-    Taught in: across_machines.
+    :Source: Patarasuk and Yuan 2009.
+    :Taught in: across_machines.
     """
     if numbers < 0 or processes < 1 or size < 1:
         raise ValueError(f"numbers = {numbers}, processes = {processes}, size = {size}: at least 0, 1 and 1")
@@ -62,13 +65,13 @@ def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     Every process calls it with the same layer, and later with the same inputs; each gets the same outputs. Its taps
     show the heads of this process. Dropout is drawn by each process on its own.
 
-    Costs: weights, operations and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
+    :Costs: weights, operations and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
         and backward one of that size for self-attention, two for cross-attention.
-    Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the key heads,
+    :Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the key heads,
         where they hold different weights, and for layers whose heads cannot be computed apart or have weights of
         their own.
-    Source: Shoeybi et al. 2019, section 3.
-    Taught in: across_machines.
+    :Source: Shoeybi et al. 2019, section 3.
+    :Taught in: across_machines.
     """
     group = check_group(group)
     rank, processes = group.rank(), group.size()
@@ -108,7 +111,10 @@ def _prepare(mesh: DeviceMesh, args: tuple, how: dict) -> tuple[tuple, dict]:
 @checked
 @torch.no_grad()
 def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
-    """Load the state dict of the whole layer: each process keeps its part. Taught in: across_machines."""
+    """Load the state dict of the whole layer: each process keeps its part.
+
+    :Taught in: across_machines.
+    """
     mine = layer.state_dict()
     cut = {
         name: distribute_tensor(x.to(mine[name].dtype), mine[name].device_mesh, mine[name].placements)
@@ -121,7 +127,10 @@ def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
 
 @checked
 def whole(layer: nn.Module) -> dict[str, Tensor]:
-    """Gather the state dict of the whole layer; every process must call it. Taught in: across_machines."""
+    """Gather the state dict of the whole layer; every process must call it.
+
+    :Taught in: across_machines.
+    """
     return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in layer.state_dict().items()}
 
 

@@ -1,6 +1,6 @@
 """Boxes and arrows, drawn as text: how parts are joined, with what passes between them.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ class Diagram:
     with a star is drawn strong. ``arrows`` lists from, to and a label. Within a column an arrow runs straight; to
     another column it leaves at the side. Two arrows that would lie on one another run side by side.
 
-    Raises: ValueError for an arrow to a box that does not exist, and for two boxes in one place.
-    Taught in: in_the_transformer.
+    :Raises: ValueError for an arrow to a box that does not exist, and for two boxes in one place.
+    :Taught in: in_the_transformer.
     """
 
     @checked

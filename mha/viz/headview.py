@@ -3,7 +3,7 @@
 It works in a notebook and in a static page, with a mouse, a finger or a keyboard, on light and on dark pages. Where
 scripts are stripped a plain table stays.
 
-Taught in: reading_heads.
+:Taught in: reading_heads.
 """
 
 import hashlib
@@ -215,13 +215,13 @@ class HeadView:
     source, name="cross")``. Layers may have different numbers of heads. Weights are shown to two decimals and stored
     to four thousand steps.
 
-    Shapes: ``weights`` (b, h, i, j) or (h, i, j), one tensor or one for each layer; ``tokens`` are the i words that
+    :Shapes: ``weights`` (b, h, i, j) or (h, i, j), one tensor or one for each layer; ``tokens`` are the i words that
         look, ``keys`` the j words looked at (the same unless given); ``q`` (b, h, i, d) and ``k`` (b, h, j, d), again
         for each layer, show the products behind a weight. ``item`` says which of a batch is shown. It opens on the word
         whose heads choose most, and ``together`` shows all heads of the first layer at once.
-    Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
+    :Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
         batch without ``item``.
-    Taught in: reading_heads.
+    :Taught in: reading_heads.
     """
 
     @checked

@@ -2,7 +2,7 @@
 
 Chinese needs fonts that a picture made of dots may lack. Here every character stays a character.
 
-Taught in: in_the_transformer.
+:Taught in: in_the_transformer.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class Looks:
     square, the larger the weight, in steps of a tenth. It takes the colors of the page it stands on. As text, and for
     a screen reader, it names the source character with the largest weight for each written one.
 
-    Shapes: weights (h, i, j); ``written`` has i characters and ``source`` has j.
-    Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
-    Taught in: in_the_transformer.
+    :Shapes: weights (h, i, j); ``written`` has i characters and ``source`` has j.
+    :Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
+    :Taught in: in_the_transformer.
     """
 
     @checked

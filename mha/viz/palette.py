@@ -1,6 +1,6 @@
 """The colors of heads and the sizes of letters: one list for figures, sliders and the head view, on every page.
 
-Taught in: all chapters.
+:Taught in: all chapters.
 """
 
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")

@@ -2,7 +2,7 @@
 
 A function draws into the current figure or makes one; the notebook shows it. matplotlib is only imported here.
 
-Taught in: all chapters.
+:Taught in: all chapters.
 """
 
 import textwrap
@@ -70,7 +70,7 @@ def grid(
 
     All have one scale of colors. A bar beside them shows it where the numbers are not written.
 
-    Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
+    :Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
         ``across`` matrices stand in a line, all of them unless it is given.
     """
     values = _matrices("matrices", matrices)
@@ -109,7 +109,7 @@ def grid(
 def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence[object] | None = None) -> None:
     """Join each query on the left with each key on the right by a line as wide as its weight.
 
-    Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
+    :Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
     """
     columns = rows if columns is None else columns
     values = _matrices("heads", heads)
@@ -138,7 +138,7 @@ def lines(
 ) -> None:  # fmt: skip
     """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
 
-    Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named lines across,
+    :Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named lines across,
         ``place`` named upright ones.
     """
     curves = {name: [_array("series", part) for part in pair] for name, pair in series.items()}
@@ -218,7 +218,7 @@ def tiles(
 ) -> None:  # fmt: skip
     """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
 
-    Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
+    :Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
         first of a line has the names of the ``rows``.
     """
     values = _matrices("panels", panels)

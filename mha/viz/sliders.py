@@ -1,6 +1,6 @@
 """Small pictures that change with sliders and buttons: every state is computed in the notebook, the page only shows it.
 
-Taught in: why_scale, masking, split_and_merge, counting_cost.
+:Taught in: why_scale, masking, split_and_merge, counting_cost.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def _text(x, y, text: str, anchor: str = "middle", fill: str = "currentColor") -
 def bars(rows: Mapping) -> str:
     """Draw rows of bars between 0 and 1, one row for each name.
 
-    Taught in: why_scale.
+    :Taught in: why_scale.
     """
     body = ""
     for n, (name, values) in enumerate(rows.items()):
@@ -44,7 +44,7 @@ def bars(rows: Mapping) -> str:
 def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | None = None) -> str:
     """Draw a table of squares: dark for 1, light for 0, or, with ``heads``, in the color of a head.
 
-    Taught in: masking, split_and_merge.
+    :Taught in: masking, split_and_merge.
     """
     body = "".join(_text(104 + 48 * j, 12, name) for j, name in enumerate(columns))
     for i, (name, row) in enumerate(zip(rows, matrix, strict=True)):
@@ -62,7 +62,7 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
 def roof(ridge, points: Mapping) -> str:
     """Draw a roofline on logarithmic axes, and points by their intensity; heights are shares of the peak.
 
-    Taught in: counting_cost.
+    :Taught in: counting_cost.
     """
 
     def place(intensity):
@@ -112,9 +112,9 @@ OF_TWO = (
 class Frames:
     """Pictures to choose from: a slider for each question, or two buttons. Without a script one of them is shown.
 
-    Raises: ValueError for fewer than two pictures, too short a description, a choice without a picture, or a start
+    :Raises: ValueError for fewer than two pictures, too short a description, a choice without a picture, or a start
         that is none of them.
-    Taught in: why_scale, masking, split_and_merge, counting_cost.
+    :Taught in: why_scale, masking, split_and_merge, counting_cost.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """All layers of the course in the same small models on the same tasks: ``quality(task, layer, seed)``.
 
-Taught in: choosing.
+:Taught in: choosing.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Candidate:
 
     ``last`` names the candidate that the last layer of a stack is made of, where it is another one.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
 
     make: Callable[[int, int], Heads]
@@ -105,7 +105,7 @@ EVERY = LAYERS | RIVALS | TODAY
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
     """Make a stack of layers around one way to compose heads; ``sources`` where each has a source to read.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     kind: type[nn.Module]
     make: Any = partial(EVERY[layer].make, WIDTH, HEADS)
@@ -122,7 +122,10 @@ def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:
 
 
 def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
-    """Draw the data of a task and make a new model for it, all from one seed. Taught in: choosing."""
+    """Draw the data of a task and make a new model for it, all from one seed.
+
+    :Taught in: choosing.
+    """
     if task not in TASKS or layer not in EVERY:
         raise ValueError(f"task = {task!r}, layer = {layer!r}: one of {list(TASKS)}, and one of {list(EVERY)}")
     if task in EVERY[layer].refuses:
@@ -133,7 +136,10 @@ def built(task: str, layer: str, seed: int) -> tuple[Contest, nn.Module]:
 
 
 def balanced(contest: Contest, model: nn.Module) -> Tensor:
-    """Add the balance loss of all routers to the loss of the task. Taught in: choosing."""
+    """Add the balance loss of all routers to the loss of the task.
+
+    :Taught in: choosing.
+    """
     with mha.watch(model, "probabilities", "gates", detach=False) as seen:
         loss = contest.loss(model)
     both = zip(seen.all("probabilities"), seen.all("gates"), strict=True)
@@ -146,8 +152,8 @@ def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0) -> flo
 
     ``budget`` says how many times the task's own number of steps it is trained.
 
-    Raises: ValueError for a task that the layer cannot do, or a budget of no step.
-    Taught in: choosing.
+    :Raises: ValueError for a task that the layer cannot do, or a budget of no step.
+    :Taught in: choosing.
     """
     contest, model = built(task, layer, seed)
     contest.steps = round(budget * contest.steps)

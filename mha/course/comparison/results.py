@@ -1,6 +1,6 @@
 """What the comparison of all layers has found: stored results, the code they belong to, and what can be counted anew.
 
-Taught in: choosing.
+:Taught in: choosing.
 """
 
 import json
@@ -28,7 +28,7 @@ STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365
 def stored() -> dict:
     """Load what ``benchmarks/choosing.py`` found: qualities by task and layer, times, costs, machine and hashes.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     return json.loads(STORE.read_text("utf8"))
 
@@ -41,7 +41,7 @@ def bought(task: str, layer: str) -> float:
 
     That is the stored ratio of their times, rounded to a tenth, at least 1 and at most 7.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     return min(max(round(stored()["times"][task][layer], 1), 1.0), LONGEST)
 
@@ -51,7 +51,7 @@ def extras() -> list[tuple[str, str, float]]:
 
     Each as (task, layer, budget), see :func:`mha.course.comparison.candidates.quality`.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     found = []
     for task in candidates.TASKS:
@@ -65,8 +65,8 @@ def extras() -> list[tuple[str, str, float]]:
 def values(task: str, layer: str, budget: float = 1.0) -> list[float]:
     """Look up the stored qualities of a layer, one for each seed, after ``budget`` times the task's steps.
 
-    Raises: KeyError for what was not trained.
-    Taught in: choosing.
+    :Raises: KeyError for what was not trained.
+    :Taught in: choosing.
     """
     found = stored()
     if budget == 1.0 and layer in found["quality"][task]:
@@ -75,7 +75,10 @@ def values(task: str, layer: str, budget: float = 1.0) -> list[float]:
 
 
 def label(layer: str, budget: float) -> str:
-    """Name a layer that is trained for longer or shorter than usual. Taught in: choosing."""
+    """Name a layer that is trained for longer or shorter than usual.
+
+    :Taught in: choosing.
+    """
     return layer if budget == 1.0 else f"{layer}, {budget:g} × the steps"
 
 
@@ -85,7 +88,7 @@ def code_hash(task: str, layer: str) -> str:
 
     Comments, docstrings, annotations and the wording of errors do not count.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     count, contest = 2 if candidates.EVERY[layer].last else 1, candidates.TASKS[task]
     part = candidates.stack(layer, count, sources=task == "dates")
@@ -102,8 +105,8 @@ def code_hash(task: str, layer: str) -> str:
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of a few values, and the ends of its 95 % interval (Student's t).
 
-    Raises: ValueError for fewer than 2 values or more than 10.
-    Taught in: choosing.
+    :Raises: ValueError for fewer than 2 values or more than 10.
+    :Taught in: choosing.
     """
     n = len(values)
     if n not in STUDENT:
@@ -119,7 +122,7 @@ def large_cost(layer: str) -> Cost:
 
     Feedback steps through the words: its operations are those of all steps, its memory that of the last one.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     width, heads, words = LARGE
     made = candidates.LAYERS[layer].make(width, heads)

@@ -1,6 +1,6 @@
 """What a task must have so that layers can be compared on it: data, a model around a stack of layers, and a judge.
 
-Taught in: choosing.
+:Taught in: choosing.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Stacks = Callable[..., Any]  # makes a stack of so many layers
 class Contest:
     """One task with its data for one seed: ``model`` makes a model, ``loss`` draws a batch, ``judge`` measures.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
 
     unit = "share right"
@@ -51,7 +51,7 @@ class Contest:
 def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
     """Train a model and judge it: Adam, with a learning rate that climbs and then falls to nothing, the same for all.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, contest.steps, pct_start=WARM)
@@ -63,8 +63,8 @@ def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor
 class Reader(nn.Module):
     """Read inputs, pass them through a stack of layers, and score the answers at every word.
 
-    Shapes: what ``read`` takes; returns (b, n, answers).
-    Taught in: choosing.
+    :Shapes: what ``read`` takes; returns (b, n, answers).
+    :Taught in: choosing.
     """
 
     def __init__(self, read: nn.Module, stack: nn.Module, answers: int) -> None:
@@ -81,8 +81,8 @@ class Reader(nn.Module):
 class Digits(Contest):
     """Name handwritten digits: 16 patches of 2 × 2 pixels, two layers, 1000 pictures to learn from, 797 to judge.
 
-    Source: Alpaydin and Kaynak 1998, as scikit-learn ships them.
-    Taught in: choosing.
+    :Source: Alpaydin and Kaynak 1998, as scikit-learn ships them.
+    :Taught in: choosing.
     """
 
     words, steps = 16, 300
@@ -115,7 +115,10 @@ class Digits(Contest):
 
 @cache
 def digits() -> tuple[Tensor, Tensor]:
-    """Load the pictures as patches (1797, 16, 4) and what they show (1797,). Taught in: choosing."""
+    """Load the pictures as patches (1797, 16, 4) and what they show (1797,).
+
+    :Taught in: choosing.
+    """
     from sklearn.datasets import load_digits
 
     pictures, names = map(torch.tensor, load_digits(return_X_y=True))
@@ -123,7 +126,10 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 class Pairs(nn.Module):
-    """Turn pairs of a key and a value into words; a question is a key alone. Taught in: choosing."""
+    """Turn pairs of a key and a value into words; a question is a key alone.
+
+    :Taught in: choosing.
+    """
 
     def __init__(self) -> None:
         """Make a vector for each key and each value."""
@@ -138,8 +144,8 @@ class Pairs(nn.Module):
 class Recall(Contest):
     """Hear 16 pairs of a key and a value, then look up all 16 keys in another order, from left to right. Two layers.
 
-    Source: Arora et al. 2024, multi-query associative recall, here with a key and its value in one word.
-    Taught in: choosing.
+    :Source: Arora et al. 2024, multi-query associative recall, here with a key and its value in one word.
+    :Taught in: choosing.
     """
 
     words, steps = 32, 150
@@ -170,7 +176,7 @@ class English(Contest):
 
     Nine tenths are read, the last tenth judges. The texts differ a little from one version of Python to the next.
 
-    Taught in: choosing.
+    :Taught in: choosing.
     """
 
     words, steps = 32, 200
@@ -201,7 +207,10 @@ class English(Contest):
 
 @cache
 def english() -> Tensor:
-    """Load the text as numbers. Taught in: choosing."""
+    """Load the text as numbers.
+
+    :Taught in: choosing.
+    """
     text = tasks.english()
     number = {character: i for i, character in enumerate(sorted(set(text)))}
     return torch.tensor([number[character] for character in text])
@@ -210,8 +219,8 @@ def english() -> Tensor:
 class Dates(Contest):
     """Write an English date of middle length in Chinese, one layer to read and one to write; every tenth day judges.
 
-    Source: Unicode CLDR, through babel.
-    Taught in: choosing.
+    :Source: Unicode CLDR, through babel.
+    :Taught in: choosing.
     """
 
     words, steps = 12, 130
@@ -246,7 +255,10 @@ class Dates(Contest):
 
 @cache
 def written(held_out: bool) -> tuple[tuple[Tensor, Tensor], int, int]:
-    """Write dates in both languages: as numbers, and how many characters each language has. Taught in: choosing."""
+    """Write dates in both languages: as numbers, and how many characters each language has.
+
+    :Taught in: choosing.
+    """
 
     def drawn(count: int, held_out: bool) -> list[tuple[str, str]]:
         random = torch.Generator().manual_seed(int(held_out))

@@ -4,7 +4,7 @@ One file for each chapter. ``from mha.course.exercises.why_attention import chec
 ``check_softmax(my_function)``.
 ``mha.course.exercises.exercise.progress()`` shows what you have solved.
 
-Taught in: all chapters.
+:Taught in: all chapters.
 """
 
 from mha.course.exercises.exercise import Exercise, judge, progress

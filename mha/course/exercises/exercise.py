@@ -25,7 +25,7 @@ def _file() -> Path:
 def exercises() -> dict[str, Any]:
     """List all exercises by chapter and name: {"split_and_merge.check_split": …}.
 
-    Taught in: the page "How to use this course".
+    :Taught in: the page "How to use this course".
     """
     found: dict[str, Any] = {}
     for chapter in TOPICS:
@@ -74,7 +74,7 @@ def progress() -> None:
     Solved are those that a checker accepted from a function whose name begins with ``my_``. The list is kept in
     ``.mha_progress.json`` in your home folder, or in the file that the variable ``MHA_PROGRESS`` names.
 
-    Taught in: the page "How to use this course".
+    :Taught in: the page "How to use this course".
     """
     every, done = exercises(), set(_read())
     for chapter in TOPICS:

@@ -1,6 +1,6 @@
 """Checkers of the final project: a layer that is in no chapter, written from a short description.
 
-Taught in: the page "Final project".
+:Taught in: the page "Final project".
 """
 
 import math
@@ -78,9 +78,9 @@ check_function = Exercise(
 class Differential(nn.Module):
     """The solution of the project: attend with the difference of two maps.
 
-    Source: Ye et al. 2025, Differential Transformer. Each map is d_model / (2 · heads) wide, and values are twice as
+    :Source: Ye et al. 2025, Differential Transformer. Each map is d_model / (2 · heads) wide, and values are twice as
         wide: the four matrices hold 4 · d_model² weights.
-    Differs from the released code: all heads of the first map stand before all heads of the second.
+    :Differs from the released code: all heads of the first map stand before all heads of the second.
     """
 
     def __init__(self, d_model: int, heads: int, number: int) -> None:

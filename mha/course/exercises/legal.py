@@ -19,7 +19,7 @@ CLOSE = 1e-6  # how far two right answers may lie apart, as a share of the large
 class Draw:
     """Draw sizes and numbers. Two draws with one ``form`` have the same sizes, and other numbers in them.
 
-    Taught in: the page about the checkers.
+    :Taught in: the page about the checkers.
     """
 
     def __init__(self, form: int, numbers: int = 0) -> None:

@@ -42,7 +42,7 @@ class _Short(io.TextIOBase):
 def call(function: Callable, case: tuple, seconds: float, *, shown: bool = True) -> tuple[Any, tuple]:
     """Call a function with a copy of a case, and return its result and what became of the copy.
 
-    Raises: what the function raises; TimeIsUpError after ``seconds``; SeedSetError where it set the global seed.
+    :Raises: what the function raises; TimeIsUpError after ``seconds``; SeedSetError where it set the global seed.
     """
     given = copy.deepcopy(case)
     seed = torch.initial_seed()

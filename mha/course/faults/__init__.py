@@ -3,7 +3,7 @@
 An exhibit passes its weak check (usually the shape) both broken and mended; its test tells the two apart. The page
 "Fault museum" of the book is written from here.
 
-Taught in: the page "Fault museum" and the sections "A fault from the wild" of all chapters.
+:Taught in: the page "Fault museum" and the sections "A fault from the wild" of all chapters.
 """
 
 from mha.course.faults.exhibit import Exhibit

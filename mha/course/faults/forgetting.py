@@ -1,6 +1,6 @@
 """Faults of heads that have nothing to say, and of caches that forget.
 
-Taught in: say_nothing.
+:Taught in: say_nothing.
 """
 
 import torch

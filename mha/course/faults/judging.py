@@ -1,6 +1,6 @@
 """Faults of judging a model, which no model can be blamed for.
 
-Taught in: choosing.
+:Taught in: choosing.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Faults of layers that keep a latent.
 
-Taught in: compress.
+:Taught in: compress.
 """
 
 import torch

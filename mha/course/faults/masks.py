@@ -1,6 +1,6 @@
 """Faults of masks. In this file too, True means "may look".
 
-Taught in: masking, split_and_merge, in_the_transformer, cache_and_sharing.
+:Taught in: masking, split_and_merge, in_the_transformer, cache_and_sharing.
 """
 
 import torch

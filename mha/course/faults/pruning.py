@@ -1,6 +1,6 @@
 """Faults of switching heads off and cutting them out.
 
-Taught in: pruning_heads.
+:Taught in: pruning_heads.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Faults of layers that keep one table for all words.
 
-Taught in: overwrite.
+:Taught in: overwrite.
 """
 
 import torch

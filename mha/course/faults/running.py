@@ -1,6 +1,6 @@
 """Faults that depend on the mode, on the order of calls, or on where the weights come from.
 
-Taught in: masking, in_the_transformer, positions, depth_and_norms, cache_and_sharing, feed_back.
+:Taught in: masking, in_the_transformer, positions, depth_and_norms, cache_and_sharing, feed_back.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Faults of scores, scale and softmax.
 
-Taught in: why_attention, why_scale, output_projection, depth_and_norms.
+:Taught in: why_attention, why_scale, output_projection, depth_and_norms.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Faults of cutting heads, joining them, and of the matrices around them.
 
-Taught in: why_many_heads, split_and_merge, output_projection, cache_and_sharing, across_machines.
+:Taught in: why_many_heads, split_and_merge, output_projection, cache_and_sharing, across_machines.
 """
 
 import copy

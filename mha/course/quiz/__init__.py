@@ -1,6 +1,6 @@
 """Questions at the end of a chapter: every answer unfolds its reason, in Jupyter, in the page, and without a script.
 
-Taught in: every chapter.
+:Taught in: every chapter.
 """
 
 from importlib import import_module
@@ -12,7 +12,7 @@ from mha.course.quiz.page import Question, page, plain
 class Quiz:
     """The questions of one chapter, shown as a list in which each answer opens its reason.
 
-    Taught in: every chapter.
+    :Taught in: every chapter.
     """
 
     def __init__(self, chapter: str, questions: tuple[Question, ...]) -> None:
@@ -29,8 +29,8 @@ class Quiz:
 def ask(chapter: str) -> Quiz:
     """Show the quiz of a chapter, given by its topic: ``ask("masking")``.
 
-    Raises: ValueError for a chapter that has no quiz.
-    Taught in: every chapter.
+    :Raises: ValueError for a chapter that has no quiz.
+    :Taught in: every chapter.
     """
     try:
         return Quiz(chapter, import_module(f"mha.course.quiz.{chapter}").QUESTIONS)
