@@ -12,6 +12,7 @@ from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache
 from mha.layers.collaborative import CollaborativeAttention
 from mha.layers.composable import ComposableAttention
+from mha.layers.entmax import EntmaxAttention
 from mha.layers.feedback import FeedbackAttention
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import GroupedAttention
@@ -24,7 +25,6 @@ from mha.layers.overlapping import OverlappingAttention
 from mha.layers.positions import LinearBias, RotaryPositions
 from mha.layers.routed import RoutedAttention
 from mha.layers.sinks import SinkAttention
-from mha.layers.sparse import SparseAttention
 from mha.layers.talking import TalkingAttention
 from mha.viz.headview import HeadView
 
@@ -33,6 +33,7 @@ __all__ = [
     "CollaborativeAttention",
     "ComposableAttention",
     "DeltaAttention",
+    "EntmaxAttention",
     "FeedbackAttention",
     "GatedAttention",
     "GroupedAttention",
@@ -49,7 +50,6 @@ __all__ = [
     "RoutedAttention",
     "SelfAttention",
     "SinkAttention",
-    "SparseAttention",
     "TalkingAttention",
     "attend",
     "attention_weights",

@@ -23,7 +23,7 @@ R = TypeVar("R")
 Rule = Callable[[str, Any], None]
 
 
-def said(value: Any) -> str:
+def described(value: Any) -> str:
     """Write down what was given in a few words: the kind and shape of a tensor, the text of what is short."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
@@ -43,7 +43,7 @@ def check_whole(at_least: int | None = 1, /, **numbers: Any) -> None:
     """Refuse what is no whole number, or one below ``at_least``."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Integral | torch.SymInt):
-            raise TypeError(f"{name} = {said(number)}: it must be a whole number")
+            raise TypeError(f"{name} = {described(number)}: it must be a whole number")
         if at_least is not None and number < at_least:
             raise ValueError(f"{name} = {number}: it must be at least {at_least}")
 
@@ -52,7 +52,7 @@ def check_number(finite: bool = True, /, **numbers: Any) -> None:
     """Refuse what is no number, and what is not ``finite``."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Real | torch.SymFloat):
-            raise TypeError(f"{name} = {said(number)}: it must be a number")
+            raise TypeError(f"{name} = {described(number)}: it must be a number")
         if finite and not math.isfinite(number):
             raise ValueError(f"{name} = {number}: it must be finite")
 
@@ -61,7 +61,7 @@ def check_flag(**flags: Any) -> None:
     """Refuse what is neither True nor False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise TypeError(f"{name} = {said(flag)}: it must be True or False")
+            raise TypeError(f"{name} = {described(flag)}: it must be True or False")
 
 
 def check_tensor(*axes: int, **tensors: Any) -> None:
@@ -94,7 +94,7 @@ def check_result(name: str, result: Any, shape: tuple[int, ...]) -> None:
     fits = isinstance(result, Tensor) and len(shape) == result.ndim
     if not fits or any(wanted not in (-1, size) for wanted, size in zip(shape, result.shape, strict=True)):
         sizes = ", ".join("any" if size < 0 else str(size) for size in shape)
-        raise ValueError(f"{name} returned {said(result)}: it must return a tensor of shape ({sizes})")
+        raise ValueError(f"{name} returned {described(result)}: it must return a tensor of shape ({sizes})")
 
 
 def check_finite(**tensors: Any) -> None:
@@ -129,7 +129,7 @@ def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
 def check_device(device: Any) -> None:
     """Refuse what names no device; None is the one torch uses by itself."""
     if device is not None and not isinstance(device, torch.device | str):
-        raise TypeError(f"device = {said(device)}: it must be a torch.device, or a text such as 'cpu'")
+        raise TypeError(f"device = {described(device)}: it must be a torch.device, or a text such as 'cpu'")
     if isinstance(device, str):
         try:
             torch.device(device)
@@ -242,7 +242,7 @@ def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
 
 
 def _refuse(name: str, value: Any, word: str) -> NoReturn:
-    raise TypeError(f"{name} = {said(value)}: it must be {word}")
+    raise TypeError(f"{name} = {described(value)}: it must be {word}")
 
 
 _ONE = {  # what an annotation's class is called in an error

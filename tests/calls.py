@@ -129,7 +129,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "source": words,
     "source_mask": lambda: None,
     "target_mask": lambda: None,
-    "filling": lambda: [0, 1],
+    "padding": lambda: [0, 1],
     "alpha": lambda: 1.5,
     "layout": lambda: "half",
     "norm": lambda: nn.LayerNorm,

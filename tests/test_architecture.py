@@ -132,7 +132,7 @@ def test_an_editor_completes_every_name():
     assert set(mha.__all__) <= completed("import mha\nmha.")
     assert {"project", "attend", "merge", "contributions"} <= completed("import mha\nmha.MultiHeadAttention(8, 2).")
     assert {"d_head", "kdim", "vdim", "bias", "dropout", "positions", "alpha"} <= {
-        one.name for one in jedi.Script("import mha\nmha.SparseAttention(").get_signatures()[0].params
+        one.name for one in jedi.Script("import mha\nmha.EntmaxAttention(").get_signatures()[0].params
     }
 
 

@@ -12,13 +12,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mha.checks import check_whole, checked, said
+from mha.checks import check_whole, checked, described
 
 
 def check_words(words: Tensor) -> None:
     """Refuse what is no batch of word numbers."""
     if 0 in words.shape or words.dtype == torch.uint8 or int(words.min()) < 0:
-        raise ValueError(f"words are {said(words)}: give (batch, sequence) of torch.long, not empty, none negative")
+        raise ValueError(
+            f"words are {described(words)}: give (batch, sequence) of torch.long, not empty, none negative"
+        )
 
 
 @checked
@@ -94,7 +96,7 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
     check_words(words)
     if counts.numel() <= int(words.max()) or int(counts.min()) < 0:
         raise ValueError(
-            f"counts {said(counts)}: give one for each of the words 0 to {int(words.max())}, none negative"
+            f"counts {described(counts)}: give one for each of the words 0 to {int(words.max())}, none negative"
         )
     frequency = counts[words]
     past = torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()

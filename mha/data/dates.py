@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mha.checks import checked, said
+from mha.checks import checked, described
 
 FORMATS = ("full", "long", "medium")  # not "short": it gives two digits of the year in English, but four in Chinese
 
@@ -77,7 +77,7 @@ def pairs(
 def check_numbers(numbers: Tensor, known: int) -> None:
     """Refuse numbers that stand for no character."""
     if numbers.is_meta or (numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < known):
-        raise ValueError(f"numbers are {said(numbers)}, some beyond the {known} that are known: 0 to {known - 1}")
+        raise ValueError(f"numbers are {described(numbers)}, some beyond the {known} that are known: 0 to {known - 1}")
 
 
 class Characters:

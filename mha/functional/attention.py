@@ -20,7 +20,7 @@ from mha.checks import check_flag, check_functions, check_is_tensor, check_numbe
 from mha.functional.masks import causal_mask, check_mask, combine, hide
 
 
-def share(dropout: float) -> float:
+def check_dropout(dropout: float) -> float:
     """Return the share of weights to drop; refuse what is no share."""
     check_number(False, dropout=dropout)
     if not 0 <= dropout < 1:
@@ -173,7 +173,7 @@ def attend(
     """
     _check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     _check(q, k, v, enable_gqa)
-    dropout = share(dropout)
+    dropout = check_dropout(dropout)
     if explicit or not (edit_scores is normalize is edit_weights is None):
         weights = attention_weights(
             q,

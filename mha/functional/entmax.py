@@ -12,7 +12,7 @@ from entmax import entmax_bisect
 from jaxtyping import Float
 from torch import Tensor
 
-from mha.checks import check_tensor, said
+from mha.checks import check_tensor, described
 
 # Closer to 1 than this, α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes. It is a power of 2,
 # so that every type of numbers decides alike.
@@ -89,7 +89,7 @@ def check_alpha(alpha: Alpha, heads: int) -> Tensor:
         given = list(alpha) if isinstance(alpha, Iterable) and not isinstance(alpha, str) else alpha
         for number in given if isinstance(given, list) else [given]:
             if isinstance(number, bool) or not isinstance(number, Real):
-                raise TypeError(f"alpha = {said(alpha)}: it must be a number, or one for each head")
+                raise TypeError(f"alpha = {described(alpha)}: it must be a number, or one for each head")
         alpha = torch.tensor(given, dtype=torch.float64, device="cpu")
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) != heads):
         raise ValueError(

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, said
+from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, described
 from mha.functional.entmax import asked
 
 CHUNK = 64  # words: short enough for small tables inside, long enough for few steps
@@ -340,7 +340,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chu
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise ValueError(f"an empty sequence, batch or width cannot be read: {shapes}")
     if not isinstance(form, str) or form not in _FORMS:
-        raise (ValueError if isinstance(form, str) else TypeError)(f"form = {said(form)}: it is one of {list(_FORMS)}")
+        raise (ValueError if isinstance(form, str) else TypeError)(
+            f"form = {described(form)}: it is one of {list(_FORMS)}"
+        )
     check_whole(chunk=chunk)
     if state is not None:
         check_tensor(4, state=state)

@@ -43,7 +43,7 @@ def sliding_window(i: int, window: int, j: int | None = None, *, device=None) ->
 
 
 def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) -> Bool[Tensor, "b 1 1 n"]:
-    """Hide the filling behind each sequence of a batch.
+    """Hide the padding behind each sequence of a batch.
 
     The result has four axes on purpose: a mask of shape (batch, key) would be read as (query, key) as soon as the
     batch is as large as the sequence is long.

@@ -57,12 +57,12 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
         "vdim": layer.W_v.in_features,
         "bias": biases(dict(layer.named_parameters())),
         "dropout": layer.dropout,
-        "positions": described(layer.positions),
+        "positions": kind_of_positions(layer.positions),
     }
 
 
 @checked
-def described(positions: nn.Module | None) -> str:
+def kind_of_positions(positions: nn.Module | None) -> str:
     """Write positions so that two of them are equal exactly when their text is."""
     return "none" if positions is None else f"{positions}, angles in {getattr(positions, 'precision', 'no precision')}"
 
@@ -144,7 +144,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
         raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {fit}")
     check_shapes(plan)
-    theirs = plan.sizes | {"positions": described(plan.positions)}
+    theirs = plan.sizes | {"positions": kind_of_positions(plan.positions)}
     wrong = [
         f"{name}: the layer has {ours!r}, {plan.library} has {theirs[name]!r}"
         + (f" (its option {plan.options[name]})" if name in plan.options else "")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import checked, said
+from mha.checks import checked, described
 from mha.layers.base import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 
@@ -118,7 +118,7 @@ def relayout(layer: Heads, layout: str) -> Heads:
     whole = isinstance(layer.positions, RotaryPositions) and not isinstance(layer.positions, PartialRotary)
     plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm behind them would have to move too
     if not isinstance(layer.positions, RotaryPositions) or not whole or not plain or layout not in LAYOUTS:
-        inside = said(layer.positions)
+        inside = described(layer.positions)
         raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")
     if layout != layer.positions.layout:
         for linear in (layer.W_q, layer.W_k):

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked, said
+from mha.checks import check_whole, checked, described
 from mha.interop.hugging_face import PLANS, from_transformers, transformers_plan
 from mha.interop.rotary import PartialRotary
 from mha.layers.base import Heads
@@ -345,7 +345,7 @@ def check_fits(ours: Heads, place: dict[str, Any], kind: str) -> None:
     ]
     if wrong:
         raise ValueError(
-            f"{said(ours)} does not fit into the place of {kind}:\n  - "
+            f"{described(ours)} does not fit into the place of {kind}:\n  - "
             + "\n  - ".join(wrong)
             + "\nMake the layer with "
             "these sizes, or begin with swap(model, layer) and change the layer that it returns."

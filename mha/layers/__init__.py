@@ -5,6 +5,7 @@ from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCach
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products
 from mha.layers.composable import ComposableAttention, ComposedCache
 from mha.layers.cost import Cost, Part
+from mha.layers.entmax import EntmaxAttention
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
@@ -26,7 +27,6 @@ from mha.layers.positions import (
 from mha.layers.routed import RoutedAttention
 from mha.layers.routers import HeadRouter, NormRouter, balance_loss, choose
 from mha.layers.sinks import SinkAttention
-from mha.layers.sparse import SparseAttention
 from mha.layers.talking import TalkingAttention, mix
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Cost",
     "DecoderCache",
     "DeltaAttention",
+    "EntmaxAttention",
     "FeedbackAttention",
     "FeedbackMemory",
     "GatedAttention",
@@ -63,7 +64,6 @@ __all__ = [
     "SelfAttention",
     "SinkAttention",
     "SinusoidalPositions",
-    "SparseAttention",
     "StateCache",
     "TalkingAttention",
     "WindowCache",

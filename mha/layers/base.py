@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, said
-from mha.functional.attention import NOTHING, Edits, attend, merge_heads, share, split_heads
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, described
+from mha.functional.attention import NOTHING, Edits, attend, check_dropout, merge_heads, split_heads
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
 from mha.layers.hooks import Tap, Tapped, tapped
@@ -70,10 +70,10 @@ def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
     return new.train(linear.training)
 
 
-def fill_in(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
     """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
     if key is None and value is not None:
-        raise ValueError(f"value = {said(value)} was given without a key: give both, or neither")
+        raise ValueError(f"value = {described(value)} was given without a key: give both, or neither")
     check_flag(is_causal=is_causal)
     if is_causal and key is not None and key is not query:
         raise ValueError(
@@ -165,12 +165,12 @@ def biased(bias: bool | str) -> str:
     return letters
 
 
-def check_no_filling(layer: nn.Module, filling: Tensor | list[int] | None) -> None:
-    """Refuse filling words where the cache does not know which of the earlier words they are."""
-    if filling is not None:
+def check_no_padding(layer: nn.Module, padding: Tensor | list[int] | None) -> None:
+    """Refuse padding words where the cache does not know which of the earlier words they are."""
+    if padding is not None:
         raise ValueError(
-            f"filling = {said(filling)}: the cache of {type(layer).__name__} keeps nothing for each word, so it cannot "
-            "hide filling: leave it out, and feed texts of one length"
+            f"padding = {described(padding)}: the cache of {type(layer).__name__} keeps nothing for each word, so it "
+            "cannot hide padding: leave it out, and feed texts of one length"
         )
 
 
@@ -213,7 +213,7 @@ class Heads(Tapped):
         self.d_model, self.heads = d_model, heads
         self.d_head, self.kv_heads = head_width(d_model, heads, d_head), heads
         self.positions = positions
-        self.dropout, with_bias = share(dropout), biased(bias)
+        self.dropout, with_bias = check_dropout(dropout), biased(bias)
         kdim, vdim = input_widths(d_model, kdim, vdim)
         inner = heads * self.d_head
         self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias)
@@ -237,13 +237,13 @@ class Heads(Tapped):
         ``key`` is ``query`` and ``value`` is ``key`` unless they are given. With a cache the keys and values of the
         past come first, and the new ones stand behind them; the cache refuses a mask that does not fit all of them.
         """
-        key, value = fill_in(query, key, value, is_causal)
+        key, value = default_inputs(query, key, value, is_causal)
         check_inputs(self, query, key, value)
         check_positions(self.positions, query, key)
         if cache is not None:
             if not hasattr(cache, "recall"):
                 raise TypeError(
-                    f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
+                    f"cache = {described(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
                 )
             cache.check(self, query, key, value, mask)
         start = 0 if cache is None else cache.length
@@ -383,12 +383,12 @@ class Heads(Tapped):
         return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer.
 
         :Taught in: cache_and_sharing.
         """
-        return KeyValueCache(capacity, filling)
+        return KeyValueCache(capacity, padding)
 
 
 @checked

@@ -106,31 +106,31 @@ class KeyValueCache(OneLayer):
 
     Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
 
-    Texts of different lengths go into one batch with the filling in *front*, so that the newest words of all stand
-    side by side: ``KeyValueCache(filling=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
+    Texts of different lengths go into one batch with the padding in *front*, so that the newest words of all stand
+    side by side: ``KeyValueCache(padding=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
 
-    :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; filling (b,).
+    :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; padding (b,).
     :Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
         sequence, or where gradients are asked for.
     :Taught in: masking, cache_and_sharing.
     """
 
     @checked
-    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions, of which each text's first ``filling`` are none of its words."""
+    def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
+        """Reserve room for ``capacity`` positions, of which each text's first ``padding`` are none of its words."""
         check_whole(capacity=capacity)
         self.capacity, self.length = capacity, 0
         self._words = None
-        if filling is not None:
+        if padding is not None:
             try:
-                self._words = padding_mask(filling, capacity).logical_not()
+                self._words = padding_mask(padding, capacity).logical_not()
             except (TypeError, ValueError) as error:
-                raise type(error)(f"filling = {filling}: {error}") from None
+                raise type(error)(f"padding = {padding}: {error}") from None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
+        """Show the words, not the padding, among all positions so far and ``new`` ones; None without padding."""
         check_whole(new=new)
         return None if self._words is None else self._words[..., : self.length + new]
 
@@ -151,7 +151,7 @@ class KeyValueCache(OneLayer):
             check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
         words = self.mask(i)
         if words is not None:
-            _check_filling(words, query.shape[0], f"cache.mask({i})", mask)
+            _check_padding(words, query.shape[0], f"cache.mask({i})", mask)
 
     @property
     def bytes(self) -> int:
@@ -204,7 +204,7 @@ class WindowCache(KeyValueCache):
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
     :Raises: ValueError where a chunk does not fit and no mask hides what its words do not see; where a chunk does not
         fit and the layer has positions inside, because its words would stand at several places at once; and as
-        :class:`mha.KeyValueCache`. There is no filling: the first words of each text would stand elsewhere.
+        :class:`mha.KeyValueCache`. There is no padding: the first words of each text would stand elsewhere.
     :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
     :Taught in: say_nothing.
     """
@@ -321,7 +321,7 @@ class ModelCache(list):
     length = property(lambda self: self[0].length, doc="How many words were fed so far.")
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the filling, as every layer's own cache does."""
+        """Show the words, not the padding, as every layer's own cache does."""
         check_whole(new=new)
         return self[0].mask(new)
 
@@ -331,13 +331,13 @@ def _version(x: Tensor) -> int | None:
     return None if x.is_inference() else x._version
 
 
-def _check_filling(words: Tensor, batch: int, name: str, mask: Tensor | None) -> None:
+def _check_padding(words: Tensor, batch: int, name: str, mask: Tensor | None) -> None:
     if len(words) not in (1, batch):
-        raise ValueError(f"the cache's filling is of {len(words)} texts, but {batch} came: give one number for each")
+        raise ValueError(f"the cache's padding is of {len(words)} texts, but {batch} came: give one number for each")
     if mask is None:
-        raise ValueError(f"this cache has filling, and no mask hides it: call the layer with mask={name}")
+        raise ValueError(f"this cache has padding, and no mask hides it: call the layer with mask={name}")
     if bool((mask & ~words).any()):
-        raise ValueError(f"this cache has filling, and the mask shows it: call the layer with mask={name} & your mask")
+        raise ValueError(f"this cache has padding, and the mask shows it: call the layer with mask={name} & your mask")
 
 
 def check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | None, kept: int) -> None:

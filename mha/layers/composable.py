@@ -34,9 +34,9 @@ class ComposedCache(KeyValueCache):
     """
 
     @checked
-    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions; ``filling`` is that of :class:`mha.KeyValueCache`."""
-        super().__init__(capacity, filling)
+    def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
+        """Reserve room for ``capacity`` positions; ``padding`` is that of :class:`mha.KeyValueCache`."""
+        super().__init__(capacity, padding)
         self._pieces = KeyValueCache(capacity)
 
     @property
@@ -315,6 +315,6 @@ class ComposableAttention(Heads):
         return add_compositions(plain, self, b, i, j, j if fresh is None else fresh)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ComposedCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> ComposedCache:
         """Make an empty cache for this layer: it also keeps how each position mixes the heads."""
-        return ComposedCache(capacity, filling)
+        return ComposedCache(capacity, padding)

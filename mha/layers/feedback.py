@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked, said
+from mha.checks import check_flag, check_whole, checked, described
 from mha.functional.attention import Edits
-from mha.layers.base import Heads, check_no_filling
+from mha.layers.base import Heads, check_no_padding
 from mha.layers.cache import MemoryCache, Reader, Reading
 from mha.layers.cost import Cost, Part
 
@@ -67,7 +67,7 @@ def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
         raise ValueError("is_causal with a separate key: is_causal = True, but a memory has no future to hide")
     if cache is not None and not isinstance(cache, FeedbackMemory):
         raise ValueError(
-            f"cache = {said(cache)} does not keep what feedback reads, the memories that all layers made: use "
+            f"cache = {described(cache)} does not keep what feedback reads, the memories that all layers made: use "
             "layer.new_cache()"
         )
 
@@ -175,11 +175,11 @@ class FeedbackAttention(Heads):
 
     @checked
     def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
-        self, capacity: int = 1024, filling: Tensor | list[int] | None = None
+        self, capacity: int = 1024, padding: Tensor | list[int] | None = None
     ) -> FeedbackMemory:
         """Make an empty memory; how long it can grow, ``steps`` decides."""
         check_whole(capacity=capacity)
-        check_no_filling(self, filling)
+        check_no_padding(self, padding)
         return FeedbackMemory()
 
     @checked

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, said
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, described
 from mha.functional.attention import NOTHING, Edits, attend, split_heads
 from mha.functional.latent import Latent, count_forms, fit_latent
-from mha.layers.base import Heads, check_choice, check_positions, cut_linear, fill_in
+from mha.layers.base import Heads, check_choice, check_positions, cut_linear, default_inputs
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.positions import RelativePositions, RotaryPositions
@@ -221,12 +221,12 @@ class LatentAttention(Heads):
         cache: KeyValueCache | MemoryCache | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary)."""
-        key, value = fill_in(query, key, value, is_causal)
+        key, value = default_inputs(query, key, value, is_causal)
         self.check(query, key, value)
         if cache is not None:
             if not hasattr(cache, "recall"):
                 raise TypeError(
-                    f"cache = {said(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
+                    f"cache = {described(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
                 )
             cache.check(self, query, key, value, mask)
         start = 0 if cache is None else cache.length
@@ -402,9 +402,9 @@ class LatentAttention(Heads):
         return max(reading, answering)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> LatentCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> LatentCache:
         """Make an empty cache for this layer."""
-        return LatentCache(capacity, filling)
+        return LatentCache(capacity, padding)
 
 
 @checked

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked, said
+from mha.checks import check_whole, checked, described
 from mha.functional.attention import Edits
 from mha.functional.linear import (
     CHUNK,
@@ -38,27 +38,27 @@ class StateCache(KeyValueCache):
     Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Filling stands
     in front and is never written: ``mask=cache.mask(x_new.shape[1])`` at every call.
 
-    :Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); filling (b,).
+    :Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); padding (b,).
     :Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
-        hides anything but the filling: what is in the table cannot be hidden any more.
+        hides anything but the padding: what is in the table cannot be hidden any more.
     :Taught in: overwrite.
     """
 
     @checked
-    def __init__(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> None:
-        """Begin with an empty table; each text's first ``filling`` positions are none of its words."""
-        super().__init__(capacity, filling)
+    def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
+        """Begin with an empty table; each text's first ``padding`` positions are none of its words."""
+        super().__init__(capacity, padding)
         self.state: Tensor | None = None
-        self._filling = None if self._words is None else self._words.logical_not().sum(-1)[:, 0, 0]
+        self._padding = None if self._words is None else self._words.logical_not().sum(-1)[:, 0, 0]
         self._words = None
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the filling, among all positions so far and ``new`` ones; None without filling."""
+        """Show the words, not the padding, among all positions so far and ``new`` ones; None without padding."""
         check_whole(new=new)
-        if self._filling is None:
+        if self._padding is None:
             return None
-        places = torch.arange(self.length + new, device=self._filling.device)
-        return (places >= self._filling[:, None])[:, None, None]
+        places = torch.arange(self.length + new, device=self._padding.device)
+        return (places >= self._padding[:, None])[:, None, None]
 
     def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
         """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
@@ -79,7 +79,7 @@ class StateCache(KeyValueCache):
         shown = self.mask(query.shape[1])
         if mask is not None and bool((mask != (True if shown is None else shown)).any()):
             raise ValueError(
-                f"mask {tuple(mask.shape)} hides more than the cache's filling: the cache keeps one table for all "
+                f"mask {tuple(mask.shape)} hides more than the cache's padding: the cache keeps one table for all "
                 "words and cannot hide one of them. Leave out words that nobody may read, or feed the text without "
                 "a cache"
             )
@@ -116,8 +116,8 @@ def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
     """Refuse to make a layer of a plain one: there is no setting at which it would compute the same."""
     layer.settings(positions=False)
     raise ValueError(
-        f"layer = {said(layer)}: no setting of {kind.__name__} is softmax attention, because {why}. Make a new layer, "
-        "load the four matrices into it, and train it"
+        f"layer = {described(layer)}: no setting of {kind.__name__} is softmax attention, because {why}. Make a new "
+        "layer, load the four matrices into it, and train it"
     )
 
 
@@ -163,7 +163,7 @@ class LinearAttention(Heads):
         2·64·h·(2·d + 1) a word. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
     :Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
     :Raises: ValueError for scores or weights that are watched behind a cache, for dropout behind a cache, for masks
-        behind a cache that hide more than its filling, and as MultiHeadAttention.
+        behind a cache that hide more than its padding, and as MultiHeadAttention.
     :Source: Katharopoulos et al. 2020.
     :Differs from the released code: features below 0 are eˣ itself, where elu(x) + 1 rounds small ones to 0.
     :Taught in: overwrite.
@@ -228,9 +228,9 @@ class LinearAttention(Heads):
         return heads.to(v.dtype)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> StateCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:
         """Make an empty cache for this layer; its size does not depend on ``capacity``."""
-        return StateCache(capacity, filling)
+        return StateCache(capacity, padding)
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
@@ -352,9 +352,9 @@ class DeltaAttention(Heads):
         return smaller
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> StateCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:
         """Make an empty cache for this layer; its size does not depend on ``capacity``."""
-        return StateCache(capacity, filling)
+        return StateCache(capacity, padding)
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
@@ -382,8 +382,8 @@ def check_cache(layer: Heads, cache: object) -> None:
     """Refuse caches that keep something else than the layer writes, and what cannot be had behind a table."""
     if cache is not None and not isinstance(cache, StateCache | MemoryCache):
         raise TypeError(
-            f"cache = {said(cache)}: {type(layer).__name__} keeps one table for all words, give layer.new_cache(), or "
-            "mha.layers.MemoryCache() for a memory"
+            f"cache = {described(cache)}: {type(layer).__name__} keeps one table for all words, give "
+            "layer.new_cache(), or mha.layers.MemoryCache() for a memory"
         )
     refuse_watching(layer, cache)
 
@@ -391,8 +391,8 @@ def check_cache(layer: Heads, cache: object) -> None:
 def refuse_memory(layer: Heads, key: object) -> NoReturn:
     """Refuse another sequence: it has no place in the order of the words."""
     raise ValueError(
-        f"key = {said(key)} is another sequence, but {type(layer).__name__} reads what its own words have written, in "
-        "their order: use LinearAttention or MultiHeadAttention over a memory"
+        f"key = {described(key)} is another sequence, but {type(layer).__name__} reads what its own words have "
+        "written, in their order: use LinearAttention or MultiHeadAttention over a memory"
     )
 
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_is_tensor, check_whole, checked, said
+from mha.checks import check_is_tensor, check_whole, checked, described
 from mha.functional.attention import NOTHING, split_heads
-from mha.layers.base import Heads, check_no_filling
+from mha.layers.base import Heads, check_no_padding
 from mha.layers.cache import MemoryCache
 from mha.layers.cost import Cost, Part, count_linear
 
@@ -33,7 +33,7 @@ class MergedCache(MemoryCache):
         self._count: Tensor | None = None
 
     def mask(self, new: int) -> None:
-        """Hide nothing: this cache knows of no filling."""
+        """Hide nothing: this cache knows of no padding."""
         check_whole(new=new)
 
     def add(
@@ -73,7 +73,7 @@ def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache
     if key is None:
         raise ValueError("key = None: a merged layer reads a memory and averages its own words: call layer(x, memory)")
     if cache is not None and not isinstance(cache, MergedCache):
-        raise ValueError(f"cache = {said(cache)} keeps no running sum of the own words: use layer.new_cache()")
+        raise ValueError(f"cache = {described(cache)} keeps no running sum of the own words: use layer.new_cache()")
     if own_mask is not None:
         check_own_mask(own_mask, query)
 
@@ -170,11 +170,11 @@ class MergedAttention(Heads):
 
     @checked
     def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
-        self, capacity: int = 1024, filling: Tensor | list[int] | None = None
+        self, capacity: int = 1024, padding: Tensor | list[int] | None = None
     ) -> MergedCache:
         """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
         check_whole(capacity=capacity)
-        check_no_filling(self, filling)
+        check_no_padding(self, padding)
         return MergedCache()
 
     @checked

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.functional.attention import NOTHING, attend
-from mha.layers.base import Heads, check_inputs, fill_in
+from mha.layers.base import Heads, check_inputs, default_inputs
 from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, count_attention
 from mha.layers.hooks import Tap, Tapped, tapped
@@ -76,7 +76,7 @@ class SelfAttention(Tapped):
         is_causal: bool = False,
     ) -> Float[Tensor, "b i c"]:
         """Project and read; the axis of heads is there, with one entry, so that masks mean the same everywhere."""
-        key, value = fill_in(query, key, value, is_causal)
+        key, value = default_inputs(query, key, value, is_causal)
         check_inputs(self, query, key, value)
         q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
         edits = tapped(self, NOTHING)

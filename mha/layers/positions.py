@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_like_weights, check_tensor, check_whole, checked, said
+from mha.checks import check_like_weights, check_tensor, check_whole, checked, described
 
 
 @checked
@@ -198,7 +198,9 @@ class LinearBias(RelativePositions):
         """Let each chosen head keep its slope."""
         steep = slopes(heads) if self.steep is None else self.steep
         if not set(chosen) <= set(range(len(steep))):
-            raise ValueError(f"chosen = {said(chosen)} of {len(steep)} heads: give numbers from 0 to {len(steep) - 1}")
+            raise ValueError(
+                f"chosen = {described(chosen)} of {len(steep)} heads: give numbers from 0 to {len(steep) - 1}"
+            )
         return LinearBias(steep[list(chosen)])
 
     def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_finite, check_number, check_tensor, checked, said
+from mha.checks import check_finite, check_number, check_tensor, checked, described
 from mha.functional.attention import NOTHING, Edits
 from mha.functional.sink_softmax import LOWEST, attend_with_sink, softmax_with_sink
 from mha.layers.base import Heads
@@ -23,7 +23,7 @@ Logits = float | int | Iterable[float | int] | Tensor
 
 def check_logits(sink: Logits, heads: int) -> list[float]:
     """Return one logit for each head; refuse what is none, and those of another number of heads."""
-    given = said(sink)
+    given = described(sink)
     if isinstance(sink, Tensor):
         check_tensor(0, 1, sink=sink)
         check_finite(sink=sink)

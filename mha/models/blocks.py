@@ -12,8 +12,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_functions, check_is_tensor, check_like_weights, check_tensor, check_whole, checked, said
-from mha.functional.attention import share
+from mha.checks import (
+    check_functions,
+    check_is_tensor,
+    check_like_weights,
+    check_tensor,
+    check_whole,
+    checked,
+    described,
+)
+from mha.functional.attention import check_dropout
 from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
 from mha.layers.multi_head import MultiHeadAttention
@@ -35,7 +43,7 @@ def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
     """Call a function of the caller's that makes a module; refuse what it returns if that cannot be called."""
     module = make(*sizes)
     if not callable(module):
-        raise TypeError(f"{name} = {said(make)} returned {said(module)}: it must return a module of torch")
+        raise TypeError(f"{name} = {described(make)} returned {described(module)}: it must return a module of torch")
     return module
 
 
@@ -100,14 +108,14 @@ def check_named(name: str, mask: Tensor | None) -> None:
     if mask is not None:
         check_is_tensor(name, mask)
         if mask.dtype != torch.bool or mask.ndim not in (2, 4):
-            raise TypeError(f"{name} is {said(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
+            raise TypeError(f"{name} is {described(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
 
 
 def check_cache(cache: object, *kinds: type) -> None:
     """Refuse what is no cache of these kinds; None is no cache, and allowed."""
     if cache is not None and not isinstance(cache, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"cache = {said(cache)}: it must be a {names}, as new_cache() makes one")
+        raise TypeError(f"cache = {described(cache)}: it must be a {names}, as new_cache() makes one")
 
 
 def check_is_cache(cache: object, kind: type) -> None:
@@ -173,7 +181,7 @@ class FeedForward(nn.Module):
         """Make two linear maps with a bend ("gelu" or "relu") and dropout between them."""
         super().__init__()
         check_whole(d_model=d_model, width=width)
-        share(dropout)
+        check_dropout(dropout)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation = {activation!r}: it is one of {list(ACTIVATIONS)}")
         self.widen, self.narrow = nn.Linear(d_model, width), nn.Linear(width, d_model)
@@ -215,7 +223,7 @@ class Residual(nn.Module):
         """Make the norm: before the part (``norm_first``), or after the sum."""
         super().__init__()
         check_whole(d_model=d_model)
-        share(dropout)
+        check_dropout(dropout)
         self.norm, self.norm_first, self.dropout = made("norm", norm, d_model), norm_first, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"], part: Callable[[Tensor], Tensor]) -> Float[Tensor, "b n m"]:
@@ -254,7 +262,7 @@ class Stack(nn.ModuleList):
         return x
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> ModelCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> ModelCache:
         """Make an empty cache for every layer, as :class:`mha.KeyValueCache` says."""
         layers: Iterable[Any] = self
-        return ModelCache(layer.new_cache(capacity, filling) for layer in layers)
+        return ModelCache(layer.new_cache(capacity, padding) for layer in layers)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_tensor, check_whole, checked, said
+from mha.checks import check_flag, check_tensor, check_whole, checked, described
 from mha.layers.cache import ModelCache
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_is_cache, made
@@ -26,7 +26,7 @@ class FeedbackCache(ModelCache):
     newest: Tensor | None = None
 
     def mask(self, new: int) -> None:
-        """Hide nothing: this cache knows of no filling."""
+        """Hide nothing: this cache knows of no padding."""
         check_whole(new=new)
 
 
@@ -122,8 +122,8 @@ class FeedbackStack(nn.Module):
         check_tensor(3, x=x)
         if mask is not None or not is_causal:
             raise ValueError(
-                f"mask = {said(mask)}, is_causal = {is_causal}: a feedback stack steps from left to right and takes no "
-                "mask: put the filling of shorter texts at the end, where no word reads it"
+                f"mask = {described(mask)}, is_causal = {is_causal}: a feedback stack steps from left to right and "
+                "takes no mask: put the padding of shorter texts at the end, where no word reads it"
             )
         cache = self.new_cache() if cache is None else cache
         return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
@@ -140,7 +140,7 @@ class FeedbackStack(nn.Module):
         return states[-1]
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> FeedbackCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> FeedbackCache:
         """Make empty memories, one for each layer, or one for all that share."""
-        first = self.layers[0].attention.new_cache(capacity, filling)
+        first = self.layers[0].attention.new_cache(capacity, padding)
         return FeedbackCache(first if self.share else layer.attention.new_cache(capacity) for layer in self.layers)

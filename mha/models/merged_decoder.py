@@ -71,9 +71,9 @@ class MergedDecoderLayer(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> MergedCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> MergedCache:
         """Make an empty cache for this layer."""
-        return self.attention.new_cache(capacity, filling)
+        return self.attention.new_cache(capacity, padding)
 
 
 @checked

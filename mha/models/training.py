@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from mha.checks import check_number, check_whole, checked, said
+from mha.checks import check_number, check_whole, checked, described
 
 
 def check_rates(**rates: float) -> None:
@@ -39,7 +39,7 @@ class Muon(torch.optim.Optimizer):
         matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
         for matrix in matrices:
             if not isinstance(matrix, nn.Parameter) or matrix.ndim != 2:
-                raise TypeError(f"matrices hold {said(matrix)}: give parameters of two axes, no others")
+                raise TypeError(f"matrices hold {described(matrix)}: give parameters of two axes, no others")
         check_rates(lr=lr)
         if not 0 <= momentum < 1 or weight_decay < 0:
             raise ValueError(f"momentum = {momentum}, weight_decay = {weight_decay}: at least 0, momentum below 1")

@@ -71,10 +71,10 @@ class EncoderLayer(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> KeyValueCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> KeyValueCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
-        return cast(Heads, self.attention).new_cache(capacity, filling)
+        return cast(Heads, self.attention).new_cache(capacity, padding)
 
 
 class DecoderLayer(nn.Module):
@@ -135,7 +135,7 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
     @checked
-    def new_cache(self, capacity: int = 1024, filling: Tensor | list[int] | None = None) -> DecoderCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> DecoderCache:
         """Make an empty cache for this layer: one for the words so far, one for the memory."""
         check_cacheable(self.self_attention, self.cross_attention)
-        return DecoderCache(cast(Heads, self.self_attention).new_cache(capacity, filling), MemoryCache())
+        return DecoderCache(cast(Heads, self.self_attention).new_cache(capacity, padding), MemoryCache())

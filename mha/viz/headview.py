@@ -16,7 +16,7 @@ from itertools import chain
 
 import numpy as np
 
-from mha.checks import checked, said
+from mha.checks import checked, described
 from mha.viz.palette import COLORS, ON_DARK, ON_LIGHT, SMALL, WORDS
 
 MOST_WORDS = 64  # more lines than a reader, or a phone, can tell apart
@@ -50,7 +50,7 @@ def shown(tokens: Sequence[str], name: str = "tokens") -> tuple[str, ...]:
     if isinstance(tokens, str):
         raise TypeError(f"{name} is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
     if not hasattr(tokens, "__iter__"):
-        raise TypeError(f"{name} = {said(tokens)}: give a list of words")
+        raise TypeError(f"{name} = {described(tokens)}: give a list of words")
     odd = {"\n": "⏎", "\t": "⇥"}
 
     def one(word: str) -> str:
@@ -69,7 +69,7 @@ def read_layers(x, what: str) -> list[np.ndarray]:
     for n, array in enumerate(arrays):
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(
-                f"{what} of layer {n}, {said(x)}, have shape {array.shape}, but must be (batch, head, query, key) "
+                f"{what} of layer {n}, {described(x)}, have shape {array.shape}, but must be (batch, head, query, key) "
                 "or (head, query, key), none of them empty; for several layers give a list of such tensors"
             )
     return arrays
@@ -109,10 +109,11 @@ def _array(x, what: str) -> np.ndarray:
     try:
         x = np.asarray(x)
     except (ValueError, TypeError) as error:
-        raise TypeError(f"{what} are {said(given)}, but must be a tensor, an array or lists of numbers") from error
+        raise TypeError(f"{what} are {described(given)}, but must be a tensor, an array or lists of numbers") from error
     if x.dtype.kind not in "fiub":
         raise TypeError(
-            f"{what} are {said(given)} with dtype {x.dtype}, but must be real numbers: of complex ones half is lost"
+            f"{what} are {described(given)} with dtype {x.dtype}, but must be real numbers: of complex ones half is "
+            "lost"
         )
     return x.astype(np.float64)
 
@@ -240,7 +241,7 @@ class HeadView:
         """Take the weights; ``name`` stands before the number of each layer."""
         layers = read_layers(weights, "weights")
         if (q is None) != (k is None):
-            raise ValueError(f"q = {said(q)} and k = {said(k)} belong together: give both, or neither")
+            raise ValueError(f"q = {described(q)} and k = {described(k)} belong together: give both, or neither")
         vectors = [[None] * len(layers) if x is None else read_layers(x, s) for x, s in ((q, "q"), (k, "k"))]
         if {len(x) for x in vectors} != {len(layers)}:
             raise ValueError(f"weights of {len(layers)} layers, but q and k of {len(vectors[0])} and {len(vectors[1])}")

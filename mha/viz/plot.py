@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from mha.checks import check_whole, checked, said
+from mha.checks import check_whole, checked, described
 from mha.viz.palette import COLORS, SMALL, WORDS
 
 WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
@@ -187,7 +187,7 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
         raise ValueError(f"values = {values!r}: there is no bar to draw")
     if errors is not None and set(errors) != set(values):
         raise ValueError(
-            f"errors = {said(errors)} are of other names than the values {list(values)}: give one for each"
+            f"errors = {described(errors)} are of other names than the values {list(values)}: give one for each"
         )
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
@@ -347,7 +347,9 @@ def check_labels(values: Mapping[str, np.ndarray], *, all_of_them: bool = False,
         sizes = [matrix.shape[axis] for matrix in values.values()]
         fits = [len(texts) == size for size in sizes]
         if not (all(fits) if all_of_them else any(fits) or not len(texts)):
-            raise ValueError(f"{name} = {said(texts)} are {len(texts)} labels, but the matrices have {sizes} {name}")
+            raise ValueError(
+                f"{name} = {described(texts)} are {len(texts)} labels, but the matrices have {sizes} {name}"
+            )
 
 
 def _matrices(name: str, given: Mapping[str, object]) -> dict[str, np.ndarray]:
@@ -365,10 +367,12 @@ def _matrices(name: str, given: Mapping[str, object]) -> dict[str, np.ndarray]:
 
 def _owners(owners: Mapping[str, object], title: str, shape: tuple[int, ...]) -> np.ndarray:
     if title not in owners:
-        raise ValueError(f"owners = {said(owners)} name nobody for {title!r}: give a head for each number")
+        raise ValueError(f"owners = {described(owners)} name nobody for {title!r}: give a head for each number")
     owner = _array("owners", owners[title])
     if (owner % 1 != 0).any() or owner.min() < -1 or owner.max() >= len(COLORS):
-        raise ValueError(f"owners of {title!r} must be heads 0 to {len(COLORS) - 1}, or -1 for nobody: {said(owner)}")
+        raise ValueError(
+            f"owners of {title!r} must be heads 0 to {len(COLORS) - 1}, or -1 for nobody: {described(owner)}"
+        )
     try:
         return np.broadcast_to(owner.astype(int), shape)
     except ValueError:
@@ -379,4 +383,4 @@ def _array(name: str, values: object) -> np.ndarray:
     try:
         return np.asarray(values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values, dtype=float)
     except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise TypeError(f"{name} hold {said(values)}, but must hold numbers") from error
+        raise TypeError(f"{name} hold {described(values)}, but must hold numbers") from error

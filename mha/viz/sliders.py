@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from mha.checks import checked, said
+from mha.checks import checked, described
 from mha.viz.palette import LETTERS
 from mha.viz.palette import ON_LIGHT as COLORS
 
@@ -132,8 +132,8 @@ class Frames:
         """
         if len(pictures) < 2 or len(alt) < 40:
             raise ValueError(
-                f"pictures are {len(pictures)} and alt = {said(alt)} has {len(alt)} characters: at least 2 and 40 are "
-                "needed"
+                f"pictures are {len(pictures)} and alt = {described(alt)} has {len(alt)} characters: at least 2 and "
+                "40 are needed"
             )
         self.alt, self.pictures = alt, list(pictures.values())
         self.questions = (question,) if isinstance(question, str) else tuple(question)
@@ -145,7 +145,7 @@ class Frames:
                 f"of itertools.product; got {names}"
             )
         if start is not None and start not in pictures:
-            raise ValueError(f"start = {said(start)}: no picture has this name, but {names}")
+            raise ValueError(f"start = {described(start)}: no picture has this name, but {names}")
         self.at = list(pictures).index(start) if start is not None else 0  # the picture shown first
         chosen = names[self.at]
         self.start = [given.index(name) for given, name in zip(self.answers, chosen, strict=True)]

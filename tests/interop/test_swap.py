@@ -64,7 +64,7 @@ def swapped(model):
 
 
 def words(seed=0, left=True):
-    """Token numbers of three texts, and a mask that hides the filling of two."""
+    """Token numbers of three texts, and a mask that hides the padding of two."""
     ids = torch.randint(1, 50, (3, N), generator=torch.Generator().manual_seed(seed))
     real = torch.ones(3, N, dtype=torch.long)
     if left:

@@ -63,7 +63,7 @@ def sloped():
 
 
 def fixed():
-    return mha.SparseAttention(8, 4, alpha=[1, 1.2, 1.5, 2], learned=False, positions=rotary())
+    return mha.EntmaxAttention(8, 4, alpha=[1, 1.2, 1.5, 2], learned=False, positions=rotary())
 
 
 def off_by_one():
@@ -134,7 +134,7 @@ LAYERS = [
     ),
     Entry("overlapping heads", lambda: mha.OverlappingAttention(6, 2, 2), 6, apart=False),
     Entry("overlapping, dropout", lambda: mha.OverlappingAttention(6, 3, 1, dropout=0.4), 6, dropout=True, apart=False),
-    Entry("sparse heads", lambda: mha.SparseAttention(6, 3), 6, softmax=False, own=("raw_alpha",)),
+    Entry("sparse heads", lambda: mha.EntmaxAttention(6, 3), 6, softmax=False, own=("raw_alpha",)),
     Entry("sparse heads of four kinds", fixed, 8, softmax=False, own=("fixed_alpha",), crosses=False, ordered=True),
     Entry("heads beside a sink", lambda: mha.SinkAttention(6, 3), 6, **SINKS),
     Entry("off by one, sloped", off_by_one, 6, crosses=False, ordered=True, **SINKS),

@@ -194,9 +194,9 @@ def test_a_memory_that_is_not_what_it_was_is_refused(reader, kind):
 
 
 @torch.no_grad()
-def test_a_cache_with_filling_refuses_a_call_that_shows_it(reader):
+def test_a_cache_with_padding_refuses_a_call_that_shows_it(reader):
     layer, x = mha.MultiHeadAttention(8, 2), torch.randn(2, 3, 8)
-    cache = layer.new_cache(6, filling=[1, 0])
+    cache = layer.new_cache(6, padding=[1, 0])
     with pytest.raises(ValueError, match=r"no mask hides it.*mask=cache\.mask\(3\)"):
         layer(x, is_causal=True, cache=cache)
     with pytest.raises(ValueError, match=r"the mask shows it.*mask=cache\.mask\(3\) & your mask"):
@@ -236,25 +236,25 @@ RELATIVE = {
 @settings(max_examples=12)
 @given(chunks=chunkings(), seed=st.integers(0, 99))
 @torch.no_grad()
-def test_texts_with_filling_in_front_read_as_if_each_were_alone(build, chunks, seed):
+def test_texts_with_padding_in_front_read_as_if_each_were_alone(build, chunks, seed):
     n, layer = sum(chunks), build()
-    filling = torch.randint(0, n, (BATCH,), generator=torch.Generator().manual_seed(seed))
-    x = 10 * torch.randn(BATCH, n, 8)  # the filling is loud
-    cache = layer.new_cache(n + 2, filling)
+    padding = torch.randint(0, n, (BATCH,), generator=torch.Generator().manual_seed(seed))
+    x = 10 * torch.randn(BATCH, n, 8)  # the padding is loud
+    cache = layer.new_cache(n + 2, padding)
     y = torch.cat(
         [layer(part, mask=cache.mask(part.shape[1]), is_causal=True, cache=cache) for part in x.split(chunks, 1)], 1
     )
-    for b, skipped in enumerate(filling.tolist()):
+    for b, skipped in enumerate(padding.tolist()):
         alone = x[b : b + 1, skipped:]
         assert error(y[b : b + 1, skipped:], layer(alone, is_causal=True)) < LIMIT
 
 
 @torch.no_grad()
-def test_a_stack_of_layers_shares_one_filling():
+def test_a_stack_of_layers_shares_one_padding():
     build = lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())  # noqa: E731
     model = LanguageModel(11, 8, build, layers=2, positions=None).eval()
     words = torch.randint(0, 11, (2, 6))
-    cache = model.decoder.new_cache(6, filling=[0, 4])
+    cache = model.decoder.new_cache(6, padding=[0, 4])
     parts = [model(part, cache.mask(part.shape[1]), cache=cache) for part in words.split((3, 1, 2), 1)]
     logits = torch.cat(parts, 1)
     assert error(logits[:1], model(words[:1])) < LIMIT
@@ -262,10 +262,10 @@ def test_a_stack_of_layers_shares_one_filling():
     assert mha.KeyValueCache().mask(3) is None
 
 
-def test_a_filling_that_does_not_fit_is_refused(reader):
-    for filling in ([-1, 0], [5, 0]):
+def test_a_padding_that_does_not_fit_is_refused(reader):
+    for padding in ([-1, 0], [5, 0]):
         with pytest.raises(ValueError, match="between 0 and n = 4"):
-            mha.KeyValueCache(4, filling)
+            mha.KeyValueCache(4, padding)
     layer, cache = mha.MultiHeadAttention(6, 2), mha.KeyValueCache(4, [0, 1, 2])
     with torch.no_grad(), pytest.raises(ValueError, match=r"\(3, 1, 1, 2\) does not fit.*\(2, 2, 2, 2\)"):
         layer(torch.randn(2, 2, 6), mask=cache.mask(2), is_causal=True, cache=cache)
@@ -486,5 +486,5 @@ def test_windows_of_no_size_are_refused(reader):
         WindowCache(3, first=-1)
     with pytest.raises(TypeError, match=r"window = 2\.5: it must be a whole number"):
         WindowCache(2.5)
-    with pytest.raises(TypeError, match="filling"):
-        WindowCache(3, filling=[1, 0])
+    with pytest.raises(TypeError, match="padding"):
+        WindowCache(3, padding=[1, 0])

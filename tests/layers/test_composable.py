@@ -196,7 +196,7 @@ def test_a_language_model_generates_the_same_with_a_cache():
     model = LanguageModel(11, D_MODEL, noisy, layers=2)
     words = torch.randint(11, (2, 4))
     assert torch.equal(model.generate(words, 6), model.generate(words, 6, cached=False))
-    filled = model.decoder.new_cache(6, filling=[0, 2])
+    filled = model.decoder.new_cache(6, padding=[0, 2])
     logits = torch.cat([model(part, filled.mask(part.shape[1]), cache=filled) for part in words.split(2, 1)], 1)
     assert error(logits[:1], model(words[:1])) < LIMIT
 

@@ -266,7 +266,7 @@ def test_overlapping_heads_are_widened_once(stored):
 
 
 def test_the_search_for_thresholds_holds_three_tensors_more():
-    layer, plain = mha.SparseAttention(H * D, H), mha.MultiHeadAttention(H * D, H)
+    layer, plain = mha.EntmaxAttention(H * D, H), mha.MultiHeadAttention(H * D, H)
     assert layer.cost(B, N, J).peak - plain.cost(B, N, J, stored=True).peak == nbytes(SCORES, SCORES, SCORES)
 
 

@@ -296,7 +296,7 @@ VARIANTS = sorted({type(e.build()) for e in LAYERS if e.plain and hasattr(type(e
 NEVER_PLAIN = sorted({type(e.build()) for e in LAYERS if not e.plain}, key=str)
 NOT_PLAIN = {
     "shared keys": lambda: mha.GroupedAttention(6, 3, 1),
-    "sparse": lambda: mha.SparseAttention(6, 3),
+    "sparse": lambda: mha.EntmaxAttention(6, 3),
     "overlapping": lambda: mha.OverlappingAttention(6, 3, 1),
     "talking": lambda: mha.TalkingAttention(6, 3),
 }

@@ -271,7 +271,7 @@ def test_calls_that_a_feedback_layer_cannot_serve_are_refused(reader):
 def test_a_stack_refuses_masks_the_future_and_no_layers(reader):
     model, x = stack(), words()
     for how in ({"mask": mha.causal_mask(N)}, {"is_causal": False}):
-        with pytest.raises(ValueError, match=r"steps from left to right.*filling of shorter texts at the end"):
+        with pytest.raises(ValueError, match=r"steps from left to right.*padding of shorter texts at the end"):
             model(x, **how)
     with pytest.raises(ValueError, match=r"layers = .*at least 1"):
         FeedbackStack([])

@@ -218,14 +218,14 @@ def feed_into(layer, x, cache, chunks):
 
 @every_kind
 @torch.no_grad()
-def test_a_prompt_in_pieces_with_filling_in_front_reads_as_each_text_alone(settings):
+def test_a_prompt_in_pieces_with_padding_in_front_reads_as_each_text_alone(settings):
     layer, x = made(settings), torch.randn(3, 9, 12)
     whole = layer(x, is_causal=True)
     for chunks in ((9,), (4, 3, 1, 1), (1,) * 9):
         assert error(feed(layer, x, chunks, is_causal=True), whole) < LIMIT
-        filling = [0, 3, 5]
-        found = feed_into(layer, x, LatentCache(11, filling), chunks)
-        for b, skipped in enumerate(filling):
+        padding = [0, 3, 5]
+        found = feed_into(layer, x, LatentCache(11, padding), chunks)
+        for b, skipped in enumerate(padding):
             alone = layer(x[b : b + 1, skipped:], is_causal=True)
             assert error(found[b : b + 1, skipped:], alone) < LIMIT
 
@@ -331,7 +331,7 @@ def test_a_layer_compressed_for_its_words_errs_less_on_other_words_like_them(abs
     [
         (lambda: mha.MultiHeadAttention(12, 3, positions=mha.RotaryPositions()), "RotaryPositions inside, which turn"),
         (lambda: mha.MultiHeadAttention(12, 3, kdim=5), "no layer of plain heads over one sequence"),
-        (lambda: mha.SparseAttention(12, 3), "SparseAttention is no layer of plain heads"),
+        (lambda: mha.EntmaxAttention(12, 3), "EntmaxAttention is no layer of plain heads"),
         (lambda: mha.LatentAttention(12, 3, 12), "LatentAttention is no layer of plain heads"),
         (lambda: Doubled(12, 3), "Doubled computes something else than plain heads"),
     ],

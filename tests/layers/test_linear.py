@@ -419,14 +419,14 @@ def test_a_long_prefill_in_chunks_and_then_words_is_all_at_once(entry):
 @settings(max_examples=12)
 @given(chunks=chunkings(), seed=st.integers(0, 99))
 @torch.no_grad()
-def test_texts_with_filling_in_front_read_as_if_each_were_alone(entry, chunks, seed):
+def test_texts_with_padding_in_front_read_as_if_each_were_alone(entry, chunks, seed):
     n, layer = sum(chunks), entry.build().eval()
-    filling = torch.randint(0, n, (BATCH,), generator=torch.Generator().manual_seed(seed))
+    padding = torch.randint(0, n, (BATCH,), generator=torch.Generator().manual_seed(seed))
     x = 10 * torch.randn(BATCH, n, 6)
-    cache = layer.new_cache(n + 2, filling)
+    cache = layer.new_cache(n + 2, padding)
     parts = [layer(part, mask=cache.mask(part.shape[1]), is_causal=True, cache=cache) for part in x.split(chunks, 1)]
     y = torch.cat(parts, 1)
-    for b, skipped in enumerate(filling.tolist()):
+    for b, skipped in enumerate(padding.tolist()):
         assert error(y[b : b + 1, skipped:], layer(x[b : b + 1, skipped:], is_causal=True)) < LIMIT
         nothing = torch.zeros(6) if layer.W_o.bias is None else layer.W_o.bias
         assert torch.equal(y[b, :skipped], nothing.expand(skipped, 6))
@@ -560,9 +560,9 @@ def test_a_mask_of_one_axis_is_refused(entry):
         entry.build()(entry.words(4), mask=torch.ones(4, dtype=torch.bool), is_causal=True)
 
 
-def test_filling_shows_on_the_device_of_the_cache():
-    cache = StateCache(filling=torch.tensor([1, 0]))
-    cache._filling = cache._filling.to("meta")
+def test_padding_shows_on_the_device_of_the_cache():
+    cache = StateCache(padding=torch.tensor([1, 0]))
+    cache._padding = cache._padding.to("meta")
     assert cache.mask(3).is_meta
 
 
@@ -592,7 +592,7 @@ def test_a_hybrid_stack_generates_behind_caches_of_two_kinds_what_it_says_at_onc
     model = LanguageModel(11, 8, lambda: next(kinds)(8, 2), layers=4, positions=None).eval()
     words = torch.randint(0, 11, (2, 5))
     assert torch.equal(model.generate(words, 6), model.generate(words, 6, cached=False))
-    cache = model.decoder.new_cache(6, filling=[0, 3])
+    cache = model.decoder.new_cache(6, padding=[0, 3])
     logits = torch.cat([model(part, cache.mask(part.shape[1]), cache=cache) for part in words.split((2, 1, 2), 1)], 1)
     assert error(logits[1:, 3:], model(words[1:, 3:])) < LIMIT
 
@@ -604,13 +604,13 @@ def test_a_hybrid_stack_generates_behind_caches_of_two_kinds_what_it_says_at_onc
 @torch.no_grad()
 def test_refused_calls_leave_the_state_as_it_was(reader, entry):
     layer, other, x = entry.build().eval(), entry.build().eval(), entry.words(8)
-    cache = layer.new_cache(8, filling=[1, 0, 2])
+    cache = layer.new_cache(8, padding=[1, 0, 2])
     layer(x[:, :5], mask=cache.mask(5), is_causal=True, cache=cache)
     state, new = cache.state.clone(), x[:, 5:]
     hiding = cache.mask(3).clone()
     hiding[1, ..., 4] = False
     bad = [
-        (layer, new, {"mask": hiding}, ValueError, "hides more than the cache's filling.*one table for all words"),
+        (layer, new, {"mask": hiding}, ValueError, "hides more than the cache's padding.*one table for all words"),
         (layer, new, {}, ValueError, r"no mask hides it: call the layer with mask=cache\.mask\(3\)"),
         (layer, new, {"mask": cache.mask(2)}, ValueError, r"7 columns.*8 keys, 5 in the cache and 3 new"),
         (layer, new, {"mask": torch.ones(3, 8)}, TypeError, "may look"),

@@ -123,7 +123,7 @@ def refusals(group):
 
     def own_weights():
         torch.manual_seed(0)
-        tensor_parallel.shard_heads(mha.SparseAttention(12, 4), group)
+        tensor_parallel.shard_heads(mha.EntmaxAttention(12, 4), group)
 
     return {f.__name__: refused(f) for f in (other_weights, other_layer, too_few, mixing, own_weights)}
 

@@ -60,7 +60,7 @@ LAYERS = {
     "routed": Candidate(lambda d, h: mha.RoutedAttention(d, h, h // 4, h // 2)),
     "talking": Candidate(lambda d, h: mha.TalkingAttention(d, h)),
     "composable": Candidate(lambda d, h: mha.ComposableAttention(d, h)),
-    "sparse": Candidate(lambda d, h: mha.SparseAttention(d, h)),
+    "sparse": Candidate(lambda d, h: mha.EntmaxAttention(d, h)),
     "merged": Candidate(
         lambda d, h: mha.MergedAttention(d, h), dict.fromkeys(("digits", "recall", "English"), NO_SOURCE)
     ),

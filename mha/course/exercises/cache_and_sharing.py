@@ -63,26 +63,26 @@ check_bytes = Exercise(
 )
 
 
-def _fillings() -> list[tuple]:
+def _paddings() -> list[tuple]:
     """Filling of each text, columns in the cache, new columns."""
     return [([0], 2, 1), ([0, 1], 0, 3), ([0, 2, 1], 3, 2), ([4, 0], 2, 3)]
 
 
-def _mask(filling: list[int], old: int, new: int, *, start: int | None = None, late: int = 0, causal=True) -> Tensor:
+def _mask(padding: list[int], old: int, new: int, *, start: int | None = None, late: int = 0, causal=True) -> Tensor:
     """Say who may look at whom, with places for the usual mistakes."""
     column = torch.arange(old + new)
     start = old if start is None else start
     past = column <= start + late + torch.arange(new)[:, None]
-    word = column >= torch.tensor(filling)[:, None, None, None]
+    word = column >= torch.tensor(padding)[:, None, None, None]
     return past & word if causal else (word & torch.ones_like(past))
 
 
-def _behind(filling: list[int], old: int, new: int) -> Tensor:
+def _behind(padding: list[int], old: int, new: int) -> Tensor:
     column = torch.arange(old + new)
-    return _mask([0] * len(filling), old, new) & (column < old + new - torch.tensor(filling)[:, None, None, None])
+    return _mask([0] * len(padding), old, new) & (column < old + new - torch.tensor(padding)[:, None, None, None])
 
 
-def _any_filling(draw: Draw) -> tuple:
+def _any_padding(draw: Draw) -> tuple:
     old, new = draw.whole(0, 4), draw.whole(1, 4)
     return [draw.integer(0, old + new) for _ in range(draw.whole(1, 4))], old, new
 
@@ -90,22 +90,22 @@ def _any_filling(draw: Draw) -> tuple:
 check_mask = Exercise(
     name="who may look at whom behind a cache",
     solution=_mask,
-    cases=_fillings,
-    legal=_any_filling,
+    cases=_paddings,
+    legal=_any_padding,
     mistakes={
         "the triangle is aligned to the first key: behind a cache it belongs to the last": (
             lambda f, old, new: _mask(f, old, new, start=0)
         ),
-        "the filling may be looked at": lambda f, old, new: _mask([0] * len(f), old, new),
-        "the filling is hidden at the end, it stands in front": _behind,
+        "the padding may be looked at": lambda f, old, new: _mask([0] * len(f), old, new),
+        "the padding is hidden at the end, it stands in front": _behind,
         "the future may be looked at": lambda f, old, new: _mask(f, old, new, causal=False),
         "a word may not look at itself": lambda f, old, new: _mask(f, old, new, late=-1),
         "a word sees the one that follows": lambda f, old, new: _mask(f, old, new, late=1),
         "True and False have changed places: True means may look": lambda f, old, new: ~_mask(f, old, new),
-        "one word too many is hidden: the first word stands at place `filling`": (
+        "one word too many is hidden: the first word stands at place `padding`": (
             lambda f, old, new: _mask([n + 1 for n in f], old, new)
         ),
-        "all texts have the filling of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
+        "all texts have the padding of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
     },
     next_step="Next: sharing.",
 )

@@ -13,7 +13,7 @@ START, STOP = 1, 2
 
 
 def _texts(random: torch.Generator, lengths: list[int], n: int) -> Tensor:
-    """Rows of START, text, STOP, filling; the lengths count the text only."""
+    """Rows of START, text, STOP, padding; the lengths count the text only."""
     rows = torch.zeros(len(lengths), n, dtype=torch.long)
     for row, length in zip(rows, lengths, strict=True):
         row[: length + 2] = torch.randint(3, 9, (length + 2,), generator=random)
@@ -90,7 +90,7 @@ check_masks = Exercise(
     legal=_any_two_texts,
     mistakes={
         "True and False have changed places": _masks(lambda masks: [~mask for mask in masks]),
-        "the filling is hidden along the queries instead of the keys": _masks(queries=True),
+        "the padding is hidden along the queries instead of the keys": _masks(queries=True),
         "the decoder sees its future": _masks(corner=torch.ones_like),
         "the decoder sees its future instead of its past": _masks(corner=torch.triu),
         "a character of the decoder does not see itself": _masks(corner=lambda square: square.tril(-1)),
@@ -98,10 +98,10 @@ check_masks = Exercise(
         "the third call is causal, but all of the source is known from the start": _masks(
             lambda masks: [*masks[:2], masks[2] & masks[2].tril()]
         ),
-        "the filling of the source is hidden in the encoder, but not in the third call": _masks(
+        "the padding of the source is hidden in the encoder, but not in the third call": _masks(
             lambda masks: [*masks[:2], torch.ones_like(masks[2])]
         ),
-        "the filling of the source is hidden in the third call, but not in the encoder": _masks(
+        "the padding of the source is hidden in the third call, but not in the encoder": _masks(
             lambda masks: [torch.ones_like(masks[0]), *masks[1:]]
         ),
     },
@@ -166,9 +166,9 @@ check_cross = Exercise(
         "keys and values are made from y: this is self-attention": _looks_at_itself,
         "w_k and w_v have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, v, k, o, keep),
         "w_q and w_k have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, k, q, v, o, keep),
-        "the filling is not hidden": _cross(weigh=lambda scores, keep: scores.softmax(-1)),
-        "only the filling is read: keep is turned round": _cross(weigh=lambda scores, keep: _weigh(scores, ~keep)),
-        "the filling is zeroed after the softmax, so the rows no longer sum to one": _cross(
+        "the padding is not hidden": _cross(weigh=lambda scores, keep: scores.softmax(-1)),
+        "only the padding is read: keep is turned round": _cross(weigh=lambda scores, keep: _weigh(scores, ~keep)),
+        "the padding is zeroed after the softmax, so the rows no longer sum to one": _cross(
             weigh=lambda scores, keep: scores.softmax(-1) * keep[:, None, None]
         ),
         "the softmax runs over the queries": _cross(

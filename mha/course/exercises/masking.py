@@ -126,18 +126,18 @@ check_both = Exercise(
     cases=_paddings,
     legal=_any_padding,
     mistakes={
-        "True of the filling was not turned round: the words are hidden and the filling is open": (
+        "True of the padding was not turned round: the words are hidden and the padding is open": (
             lambda p: masks.from_key_padding(p) & masks.causal_mask(p.shape[1])
         ),
         "the future is not hidden": lambda p: masks.from_key_padding(~p).expand_as(_square(p)),
-        "the filling is not hidden": lambda p: _square(p).clone(),
+        "the padding is not hidden": lambda p: _square(p).clone(),
         "the two masks are joined by 'or': what one of them allows is allowed": (
             lambda p: masks.from_key_padding(~p) | masks.causal_mask(p.shape[1])
         ),
-        "the filling is hidden as a query, not as a key: its axis is the third, not the last": (
+        "the padding is hidden as a query, not as a key: its axis is the third, not the last": (
             lambda p: (~p)[:, None, :, None] & _square(p)
         ),
-        "the filling is hidden as a key and as a query: its rows become empty": (
+        "the padding is hidden as a key and as a query: its rows become empty": (
             lambda p: (~p)[:, None, :, None] & _both(p)
         ),
         "the past is hidden instead of the future": (

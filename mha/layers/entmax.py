@@ -21,7 +21,7 @@ from mha.layers.positions import RelativePositions
 LOWEST = 1.01  # of a learned α
 
 
-class SparseAttention(Heads):
+class EntmaxAttention(Heads):
     """Attend with weights that can be exactly zero; each head learns how readily they are.
 
     :Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
@@ -81,7 +81,7 @@ class SparseAttention(Heads):
     @classmethod
     @checked
     @torch.no_grad()
-    def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "SparseAttention":
+    def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "EntmaxAttention":
         """Make a sparse layer with the weights of a plain one: the same layer, unless ``alpha`` is above 1."""
         sparse = cls(**layer.settings(), alpha=alpha, learned=learned).to(layer.W_q.weight)
         for name, old in layer.named_parameters():
@@ -117,7 +117,7 @@ class SparseAttention(Heads):
         return NOTHING if plain else Edits(normalize=lambda scores: entmax(scores, alpha))
 
     @checked
-    def take_heads(self, heads: Iterable[int]) -> "SparseAttention":
+    def take_heads(self, heads: Iterable[int]) -> "EntmaxAttention":
         """Make a smaller layer of some heads; each keeps its α.
 
         :Taught in: pruning_heads.

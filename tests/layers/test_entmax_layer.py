@@ -30,7 +30,7 @@ def layer_by_hand(layer, alphas, x, memory, mask):
 
 
 def test_the_layer_is_its_formula_on_random_weights():
-    layer = mha.SparseAttention(12, 4, alpha=ALPHAS, learned=False)
+    layer = mha.EntmaxAttention(12, 4, alpha=ALPHAS, learned=False)
     for weight in layer.parameters():
         nn.init.normal_(weight)
     x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
@@ -49,18 +49,18 @@ def test_the_layer_is_its_formula_on_random_weights():
 
 def test_a_layer_with_alpha_one_is_plain_attention_on_its_fused_kernel():
     plain = mha.MultiHeadAttention(12, 3, kdim=5, vdim=7, bias="qvo")
-    layer = mha.SparseAttention.from_plain(plain)
+    layer = mha.EntmaxAttention.from_plain(plain)
     x, key, value = torch.randn(2, 4, 12), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
     assert torch.equal(layer(x, key, value), plain(x, key, value))
     assert layer.cost(2, 4, 3) == plain.cost(2, 4, 3)
     assert layer.alpha.tolist() == [1, 1, 1]
-    nearly = mha.SparseAttention.from_plain(plain, 1.02, learned=True)
+    nearly = mha.EntmaxAttention.from_plain(plain, 1.02, learned=True)
     assert 0 < error(nearly(x, key, value), plain(x, key, value)) < 1e-2
 
 
 def test_alpha_is_learned_in_each_head_and_stays_between_softmax_and_sparsemax():
     torch.manual_seed(0)
-    layer, x = mha.SparseAttention(8, 2).train(), 3 * torch.randn(4, 6, 8)
+    layer, x = mha.EntmaxAttention(8, 2).train(), 3 * torch.randn(4, 6, 8)
     assert error(layer.alpha, torch.full((2,), 1.5)) < 1e-12
 
     def spread(model, _step):  # the first head is rewarded for large weights, the second for small ones
@@ -77,22 +77,22 @@ def test_alpha_is_learned_in_each_head_and_stays_between_softmax_and_sparsemax()
 
 
 def test_a_smaller_layer_keeps_the_alpha_of_each_head():
-    layer = mha.SparseAttention(12, 4, alpha=ALPHAS, learned=False)
+    layer = mha.EntmaxAttention(12, 4, alpha=ALPHAS, learned=False)
     assert layer.take_heads([3, 1]).alpha.tolist() == [1.1, 2.0]
-    learned = mha.SparseAttention(12, 3, alpha=[1.2, 1.4, 1.8]).take_heads(iter([2, 0]))
+    learned = mha.EntmaxAttention(12, 3, alpha=[1.2, 1.4, 1.8]).take_heads(iter([2, 0]))
     assert error(learned.alpha, torch.tensor([1.2, 1.8])) < LIMIT
     assert isinstance(learned.raw_alpha, nn.Parameter)
 
 
 def test_a_fixed_alpha_is_saved_and_no_weight():
-    layer = mha.SparseAttention(6, 2, alpha=2, learned=False)
+    layer = mha.EntmaxAttention(6, 2, alpha=2, learned=False)
     assert "raw_alpha" not in dict(layer.named_parameters())
     assert layer.state_dict()["fixed_alpha"].tolist() == [2, 2]
-    assert "fixed_alpha" not in mha.SparseAttention(6, 2).state_dict()
+    assert "fixed_alpha" not in mha.EntmaxAttention(6, 2).state_dict()
 
 
 def test_what_the_search_for_thresholds_costs_is_counted():
-    layer, plain = mha.SparseAttention(6, 2), mha.MultiHeadAttention(6, 2)
+    layer, plain = mha.EntmaxAttention(6, 2), mha.MultiHeadAttention(6, 2)
     cost, stored = layer.cost(3, 5, 7), plain.cost(3, 5, 7, stored=True)
     assert cost.flops == stored.flops
     assert cost.moved - stored.moved == cost.parts["thresholds"].moved == 7 * 60 * 8 * 3 * 2 * 5 * 7
@@ -100,7 +100,7 @@ def test_what_the_search_for_thresholds_costs_is_counted():
 
 
 def test_nothing_leaks_from_the_future():
-    found = leaks(mha.SparseAttention(8, 2, alpha=[1.05, 1.95]), is_causal=True, cache=mha.KeyValueCache)
+    found = leaks(mha.EntmaxAttention(8, 2, alpha=[1.05, 1.95]), is_causal=True, cache=mha.KeyValueCache)
     assert not found, found
 
 
@@ -149,17 +149,17 @@ def test_shared_keys_sparse_weights_gates_and_a_cache_combine():
 def test_an_alpha_that_is_none_is_refused(reader, alpha):
     for learned in (True, False):
         with pytest.raises(ValueError, match=r"alpha = .*(between 1 \(softmax\) and 2 \(sparsemax\)|must be finite)"):
-            mha.SparseAttention(4, 2, alpha=alpha, learned=learned)
+            mha.EntmaxAttention(4, 2, alpha=alpha, learned=learned)
     with pytest.raises(ValueError, match=r"alpha = .*between 1 \(softmax\) and 2 \(sparsemax\)"):
         entmax(torch.randn(1, 2, 3, 3), alpha)
     for wrong in ("1.5", None, [1.5, "2"]):
         with pytest.raises(TypeError, match=r"alpha = .*it must be a number"):
-            mha.SparseAttention(4, 2, alpha=wrong)
+            mha.EntmaxAttention(4, 2, alpha=wrong)
 
 
 def test_alphas_for_another_number_of_heads_are_refused(reader):
     with pytest.raises(ValueError, match=r"alpha has shape \(3,\), but there are 2 heads: give one number, or one for"):
-        mha.SparseAttention(4, 2, alpha=[1.2, 1.5, 1.8])
+        mha.EntmaxAttention(4, 2, alpha=[1.2, 1.5, 1.8])
     with pytest.raises(ValueError, match=r"alpha has shape \(1, 2\), but there are 2 heads"):
         entmax(torch.randn(1, 2, 3, 3), torch.full((1, 2), 1.5))
 
@@ -167,12 +167,12 @@ def test_alphas_for_another_number_of_heads_are_refused(reader):
 def test_a_learned_alpha_does_not_start_where_it_cannot_leave(reader):
     for alpha in (1, 1.01, 2, [1.5, 2]):
         with pytest.raises(ValueError, match=r"learned one is between 1.01 and 2; start there, or set learned=False"):
-            mha.SparseAttention(4, 2, alpha=alpha)
+            mha.EntmaxAttention(4, 2, alpha=alpha)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_learned_alpha_comes_back_from_its_lowest(dtype):
-    layer, x = mha.SparseAttention(4, 2).to(dtype), torch.randn(2, 5, 4, dtype=dtype)
+    layer, x = mha.EntmaxAttention(4, 2).to(dtype), torch.randn(2, 5, 4, dtype=dtype)
     with torch.no_grad():
         layer.raw_alpha.fill_(-8)
     assert ((layer.alpha > 1.01) & (layer.alpha < 1.011)).all()
@@ -190,7 +190,7 @@ def test_near_softmax_all_types_of_numbers_take_the_same_way():
 
 
 def test_a_second_derivative_is_refused_and_not_nan():
-    layer, x = mha.SparseAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
+    layer, x = mha.EntmaxAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
     for inputs in ((x,), (layer.raw_alpha,)):
         (slope,) = torch.autograd.grad(layer(x).square().sum(), inputs, create_graph=True)
         with pytest.raises(NotImplementedError, match="no second derivative"):
@@ -203,7 +203,7 @@ from entmax import entmax_bisect
 torch.compiler.allow_in_graph(entmax_bisect)
 x = torch.randn(2, 5, 8)
 for how in ({}, {"alpha": [1.0, 1.7], "learned": False}, {"alpha": 1.0, "learned": False}):
-    layer = mha.SparseAttention(8, 2, **how)
+    layer = mha.EntmaxAttention(8, 2, **how)
     both = layer(x, is_causal=True), torch.compile(layer, fullgraph=True, backend="aot_eager")(x, is_causal=True)
     slopes = [torch.autograd.grad(y.square().sum(), layer.W_q.weight)[0] for y in both]
     print((both[0] - both[1]).abs().max().item() < 1e-6, (slopes[0] - slopes[1]).abs().max().item() < 1e-5)
@@ -219,5 +219,5 @@ def test_the_whole_layer_is_one_compiled_graph_where_the_library_is_allowed_in_i
 
 
 def test_the_layer_has_a_shape_without_numbers():
-    layer = mha.SparseAttention(8, 2).to("meta")
+    layer = mha.EntmaxAttention(8, 2).to("meta")
     assert layer(torch.randn(2, 5, 8, device="meta")).shape == (2, 5, 8)
