@@ -27,7 +27,7 @@ def layer_of(kv_heads: int) -> mha.Heads:
     """A layer with full or with shared heads, the same at every call."""
     torch.manual_seed(0)
     plain = mha.MultiHeadAttention(D_MODEL, HEADS)
-    layer = plain if kv_heads == HEADS else mha.GroupedAttention.from_plain(plain, kv_heads)
+    layer = plain if kv_heads == HEADS else mha.GroupedAttention.from_plain(plain, kv_heads=kv_heads)
     return layer.to(DEVICE, DTYPE).eval()
 
 
@@ -169,8 +169,8 @@ def sharing(seconds: float = 4.0) -> str:
     for context in CONTEXTS[2:]:
         full, shared = layer_of(HEADS), layer_of(SHARED)
         repeating = layer_of(SHARED)
-        repeating.attend = lambda q, k, v, mask=None, **how: attention.attend(
-            q, *(t.repeat_interleave(HEADS // SHARED, 1) for t in (k, v)), mask, **how
+        repeating._attend = lambda q, k, v, mask, is_causal, **_: attention.attend(
+            q, *(t.repeat_interleave(HEADS // SHARED, 1) for t in (k, v)), mask, is_causal=is_causal
         )
         runs = {"full": step_of(full, context), "again": step_of(full, context), "shared": step_of(shared, context)}
         runs |= {"repeated": step_of(repeating, context)}

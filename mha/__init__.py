@@ -8,7 +8,6 @@ all the rest.
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.masks import causal_mask, padding_mask, sliding_window
-from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache
 from mha.layers.collaborative import CollaborativeAttention
 from mha.layers.composable import ComposableAttention
@@ -20,10 +19,11 @@ from mha.layers.hooks import edit, watch
 from mha.layers.latent import LatentAttention
 from mha.layers.linear import DeltaAttention, LinearAttention
 from mha.layers.merged import MergedAttention
-from mha.layers.multi_head import MultiHeadAttention, SelfAttention
+from mha.layers.multi_head import Heads, MultiHeadAttention
 from mha.layers.overlapping import OverlappingAttention
 from mha.layers.positions import LinearBias, RotaryPositions
 from mha.layers.routed import RoutedAttention
+from mha.layers.single_head import SelfAttention
 from mha.layers.sinks import SinkAttention
 from mha.layers.talking import TalkingAttention
 from mha.viz.headview import HeadView

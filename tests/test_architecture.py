@@ -18,7 +18,7 @@ import mha
 from mha.layers import Heads
 
 ROOT = Path(mha.__file__).parents[1]
-FILES = {  # "mha.layers.base": its text, parsed; a room's own file goes by the name of the room
+FILES = {  # "mha.layers.multi_head": its text, parsed; a room's own file goes by the name of the room
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text("utf8"))
     for path in sorted((ROOT / "mha").rglob("*.py"))
 }

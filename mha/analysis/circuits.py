@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mha.checks import check_finite, checked
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 
 @checked

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked
-from mha.layers.base import attention_layers
 from mha.layers.hooks import edit
+from mha.layers.multi_head import attention_layers
 
 SMALLEST = 1e-6  # the noise stays this far from 0 and 1, where its logarithm would be infinite
 

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_tensor, checked
-from mha.layers.base import Heads, attention_layers
 from mha.layers.hooks import edit
+from mha.layers.multi_head import Heads, attention_layers
 
 
 @checked

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import check_tensor, check_whole, checked
-from mha.layers.base import Heads, attention_layers, check_numbers
 from mha.layers.hooks import edit
+from mha.layers.multi_head import Heads, attention_layers
+from mha.layers.surgery import head_numbers
 
 
 @checked
@@ -70,7 +71,7 @@ def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[
     with ExitStack() as stack:
         for path, heads in keep.items():
             gate = torch.zeros(layers[path].heads, 1, 1)
-            gate[check_numbers(layers[path], heads, some=False)] = 1
+            gate[head_numbers(layers[path].heads, heads, some=False)] = 1
             stack.enter_context(edit(layers[path], heads=_times(gate)))
         yield
 

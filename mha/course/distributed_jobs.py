@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
+from mha.layers.multi_head import Heads
 from mha.systems.tensor_parallel import count_all_reduces, load_whole, shard_heads
 
 

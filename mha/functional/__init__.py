@@ -1,6 +1,7 @@
 """Tensors in, tensors out: attention without weights of its own."""
 
-from mha.functional.attention import Edits, attend, attention_weights, merge_heads, split_heads
+from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
+from mha.functional.core import Changes
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
 from mha.functional.latent import Latent, Operations, count_forms, fit_latent
@@ -22,7 +23,7 @@ from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
 from mha.functional.tiled import tiled_attention
 
 __all__ = [
-    "Edits",
+    "Changes",
     "Latent",
     "Operations",
     "Shared",

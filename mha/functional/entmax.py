@@ -42,17 +42,29 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     check_tensor(scores=scores)
     if scores.ndim < 3:
         raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be (…, heads, queries, keys)")
+    alpha = check_alpha(alpha, scores.shape[-3])
+    above = alpha - 1 >= NEAREST
+    if not asked(above.any(), otherwise=True):
+        empty = (scores == -torch.inf).all(-1, keepdim=True)
+        exact = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(empty, 0)
+        return exact.softmax(-1).masked_fill(empty, 0).to(scores.dtype)
+    return entmax_of_heads(scores, alpha, all_above=asked(above.all(), otherwise=False))
+
+
+def entmax_of_heads(
+    scores: Float[Tensor, "*l h i j"], alpha: Float[Tensor, "h"], *, all_above: bool
+) -> Float[Tensor, "*l h i j"]:
+    """Do what :func:`entmax` does, without asking; softmax is left out where α is above 1 in all heads."""
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    alpha = check_alpha(alpha, scores.shape[-3]).to(exact)[:, None, None]
+    alpha = alpha.to(exact)[:, None, None]
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     exact, sparse = exact.masked_fill(empty, 0), alpha - 1 >= NEAREST
-    weights = exact if asked(sparse.all(), otherwise=False) else exact.softmax(-1)
-    if asked(sparse.any(), otherwise=True):
-        inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])
-        found = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
-        weights = found.where(sparse, weights)
+    inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])
+    weights = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
+    if not all_above:
+        weights = weights.where(sparse, exact.softmax(-1))
     return weights.masked_fill(empty, 0).to(scores.dtype)
 
 

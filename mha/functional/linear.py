@@ -82,6 +82,21 @@ def linear_attention(
             f"is_causal = True with q {tuple(q.shape)} and k {tuple(k.shape)}: each word writes and reads, so there "
             "must be as many queries as keys"
         )
+    return read_linear(q, k, v, words, is_causal=is_causal, state=state, form=form, chunk=chunk)
+
+
+def read_linear(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    words: Tensor | None = None,
+    *,
+    is_causal: bool,
+    state: Tensor | None = None,
+    form: str = "chunked",
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """Do what :func:`linear_attention` does, without asking."""
     kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
     q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
     v = torch.cat([v, ones], -1)
@@ -127,6 +142,22 @@ def delta_rule(
     check_flag(erase=erase)
     _check(q, k, v, state, form, chunk)
     _check_rates(k, beta, log_decay, erase)
+    return apply_delta_rule(q, k, v, beta, log_decay, erase=erase, state=state, form=form, chunk=chunk)
+
+
+def apply_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    log_decay: Tensor | None,
+    *,
+    erase: bool,
+    state: Tensor | None = None,
+    form: str = "chunked",
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """Do what :func:`delta_rule` does, without asking."""
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     with torch.autocast(q.device.type, enabled=False):
         found, state = _FORMS[form](_Words(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
@@ -155,6 +186,13 @@ def delta_weights(
     _check_rates(k, beta, log_decay, erase)
     if scores is not None:
         _check_scores(scores, q)
+    return make_delta_weights(q, k, beta, log_decay, erase=erase, scores=scores)
+
+
+def make_delta_weights(
+    q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, *, erase: bool, scores: Tensor | None = None
+) -> Tensor:
+    """Do what :func:`delta_weights` does, without asking."""
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
     with torch.autocast(q.device.type, enabled=False):
         return _Table.of(_Words(q, k, k, beta, log_decay, erase), scores).weights()
@@ -201,7 +239,7 @@ class _Table(NamedTuple):
     @classmethod
     def of(cls, words: _Words, scores: Tensor | None = None) -> "_Table":
         """Multiply queries and keys with keys."""
-        between = None if words.log_decay is None else decay_between(words.log_decay)
+        between = None if words.log_decay is None else _between(words.log_decay)
 
         def lower(x: Tensor) -> Tensor:
             return x.tril() if between is None else x * between
@@ -243,6 +281,10 @@ def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
             f"log_decay of shape {tuple(log_decay.shape)} must have an axis of words and no number above 0: it is the "
             "logarithm of what is left, a share between 0 and 1"
         )
+    return _between(log_decay)
+
+
+def _between(log_decay: Tensor) -> Tensor:
     n = log_decay.shape[-1]
     square = torch.ones(n, n, dtype=torch.bool, device=log_decay.device)
     later = log_decay[..., None].expand(*log_decay.shape, n).masked_fill(~square.tril(-1), 0)

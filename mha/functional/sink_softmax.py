@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_flag, check_is_tensor, check_number, check_tensor
-from mha.functional.attention import attend, check_qkv
-from mha.functional.masks import causal_mask, check_mask
+from mha.functional import core
+from mha.functional.attention import check_dropout, check_qkv, check_visible
+from mha.functional.masks import past_mask
 
 LOWEST = -1e4  # a sink with this logit takes nothing: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
 
@@ -30,8 +31,13 @@ def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"
     check_tensor(scores=scores)
     if scores.ndim < 3:
         raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be (…, heads, queries, keys)")
-    sink = _logits(sink, scores.shape[-3], scores)
-    column = sink[:, None, None].expand(*scores.shape[:-1], 1)
+    check_logits(sink, scores.shape[-3], scores)
+    return softmax_beside(scores, sink)
+
+
+def softmax_beside(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:
+    """Do what :func:`softmax_with_sink` does, without asking."""
+    column = _logits(sink, scores)[:, None, None].expand(*scores.shape[:-1], 1)
     return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
 
 
@@ -61,25 +67,41 @@ def attend_with_sink(
     check_flag(is_causal=is_causal, enable_gqa=enable_gqa)
     check_qkv(q, k, v, enable_gqa)
     check_tensor(4, q=q, k=k, v=v)
-    sink = _logits(sink, q.shape[1], q)
+    check_logits(sink, q.shape[1], q)
+    check_visible(q, k, mask)
+    check_dropout(dropout)
+    if scale is not None:
+        check_number(scale=scale)
+    return attend_beside(q, k, v, sink, mask, is_causal=is_causal, scale=scale, dropout=dropout)
+
+
+def attend_beside(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sink: Tensor,
+    mask: Tensor | None,
+    *,
+    is_causal: bool,
+    scale: float | None,
+    dropout: float,
+) -> Float[Tensor, "b h i c"]:
+    """Do what :func:`attend_with_sink` does, without asking."""
     i, j, d, c = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
-    scale = 1 / math.sqrt(d) if scale is None else scale
-    check_number(scale=scale)
+    scale, sink = 1 / math.sqrt(d) if scale is None else scale, _logits(sink, q)
     if mask is not None:
-        check_mask(mask, (*q.shape[:3], j), q.device)
-        mask = mask & causal_mask(i, j, device=q.device) if is_causal else mask
+        mask = mask & past_mask(i, j, q.device) if is_causal else mask
         mask = F.pad(mask.expand(*mask.shape[:-2], i, j), (1, 0, 1, 0), value=True)
     wide = max(d + 1, c)  # the kernel wants values as wide as keys
     q = torch.cat([q * scale, sink[:, None, None].expand(*q.shape[:3], 1)], -1)
     q, k, v = (F.pad(x, (0, wide - x.shape[3], 1, 0)) for x in (q, k, v))
     k[:, :, 0, d] = 1
     causal = is_causal and mask is None
-    read = attend(q, k, v, mask, is_causal=causal, scale=1.0, enable_gqa=enable_gqa, dropout=dropout)
-    return read[:, :, 1:, :c]
+    return core.attend(q, k, v, mask, is_causal=causal, scale=1.0, dropout=dropout)[:, :, 1:, :c]
 
 
-def _logits(sink: Tensor, heads: int, like: Tensor) -> Tensor:
-    """Return the logits in the type of the scores; refuse those of another number of heads."""
+def check_logits(sink: Tensor, heads: int, like: Tensor) -> None:
+    """Refuse logits of another number of heads."""
     check_is_tensor("sink", sink)
     if tuple(sink.shape) != (heads,) or not sink.is_floating_point():
         raise ValueError(
@@ -88,4 +110,8 @@ def _logits(sink: Tensor, heads: int, like: Tensor) -> Tensor:
         )
     if sink.device != like.device:
         raise ValueError(f"sink is on {sink.device}, the scores on {like.device}: use sink.to('{like.device}')")
+
+
+def _logits(sink: Tensor, like: Tensor) -> Tensor:
+    """Return the logits in the type of the scores."""
     return sink.to(like.dtype).clamp(min=LOWEST)

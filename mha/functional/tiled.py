@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_whole, checked
-from mha.functional.attention import _visible, check_qkv
+from mha.functional.attention import check_qkv, check_visible
+from mha.functional.core import visible
 
 
 @checked
@@ -37,7 +38,8 @@ def tiled_attention(
     """
     check_qkv(q, k, v)
     check_whole(tile=tile)
-    mask = _visible(q, k, mask, is_causal)
+    check_visible(q, k, mask)
+    mask = visible(q, k, mask, is_causal)
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)
     total, read = torch.zeros_like(largest), v.new_zeros(*q.shape[:-1], v.shape[-1])
     for start in range(0, k.shape[-2], tile):

@@ -21,7 +21,7 @@ from mha.interop.hugging_face import from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.rotary import relayout
 from mha.interop.seq_first import SeqFirst
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 B, N, J, D, HEADS = 3, 5, 7, 24, 6
 PIECES = ((0, 3), (3, 4), (4, N))  # a text that comes in three pieces, for a cache

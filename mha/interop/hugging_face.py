@@ -16,7 +16,7 @@ from mha.checks import checked
 from mha.interop.deepseek import deepseek_plan
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 CHANGE = "Make the module with a configuration without these, and convert again."
 

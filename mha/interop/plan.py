@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.interop.released import ReleasedAttention
-from mha.layers.base import Heads
 from mha.layers.grouped import GroupedAttention
 from mha.layers.latent import LatentAttention
-from mha.layers.multi_head import MultiHeadAttention
+from mha.layers.multi_head import Heads, MultiHeadAttention
 from mha.layers.positions import RelativePositions
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from mha.checks import checked
 from mha.interop.plan import Plan, biases, build, read, refuse, sizes_of, write
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 NAME = "nn.MultiheadAttention"
 

@@ -11,14 +11,12 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_number, checked
-from mha.functional.attention import NOTHING, Edits, merge_heads
-from mha.functional.sink_softmax import softmax_with_sink
-from mha.layers.base import channels_of, check_choice, cut_linear
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional import core
+from mha.functional.core import NO_CHANGES, Changes
+from mha.functional.sink_softmax import softmax_beside
 from mha.layers.cost import Cost, Part, count_linear
 from mha.layers.grouped import GroupedAttention
 from mha.layers.positions import RelativePositions
@@ -63,6 +61,8 @@ class ReleasedAttention(GroupedAttention):
     :Taught in: say_nothing.
     """
 
+    of_heads = ("W_g", "sinks")
+
     @checked
     def __init__(
         self,
@@ -80,6 +80,8 @@ class ReleasedAttention(GroupedAttention):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; the keywords after ``sinks`` are those of :class:`mha.Heads`."""
         super().__init__(
@@ -92,6 +94,8 @@ class ReleasedAttention(GroupedAttention):
             bias=bias,
             dropout=dropout,
             positions=positions,
+            device=device,
+            dtype=dtype,
         )
         self.norm_eps, self.norm_offset, self.gated = norm_eps, norm_offset, gated
         check_number(norm_offset=norm_offset)
@@ -105,59 +109,28 @@ class ReleasedAttention(GroupedAttention):
             if norm_eps <= 0:
                 raise ValueError(f"norm_eps = {norm_eps}: it must be positive, it keeps the norm from dividing by 0")
             self.W_q, self.W_k = (NormedLinear(w, self.d_head, norm_eps, norm_offset) for w in (self.W_q, self.W_k))
-        self.W_g = nn.Linear(d_model, heads * self.d_head, bias=False) if gated else None
-        self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
+        self.W_g = nn.Linear(d_model, heads * self.d_head, bias=False, device=device, dtype=dtype) if gated else None
+        self.sinks = nn.Parameter(self.W_o.weight.new_zeros(heads)) if sinks else None
 
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, gate, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        heads = self.attend(q, k, v, mask, is_causal=is_causal)
-        if self.W_g is None:
-            return self.merge(heads)
-        return self.W_o(merge_heads(heads) * self.W_g(query).sigmoid())
+    def _gates(self, query: Tensor, q: Tensor) -> Tensor | None:
+        """Make one gate for each channel, where the model has them."""
+        return None if self.W_g is None else core.split_heads(self.W_g(query).sigmoid(), self.heads)
 
-    def read(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        scale: float | None = None,
-        explicit: bool = False,
-        edits: Edits = NOTHING,
-    ) -> Tensor:
-        """Read, beside the sinks where there are any."""
+    def changes(self) -> Changes:
+        """Put the sinks into the normalization, where the model has them."""
         sinks = self.sinks
-        if sinks is not None:
-            edits = replace(edits, normalize=lambda scores: softmax_with_sink(scores, sinks))
-        return super().read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
+        return NO_CHANGES if sinks is None else Changes(normalize=lambda scores: softmax_beside(scores, sinks))
 
     @checked
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "ReleasedAttention":
         """Make a smaller layer of some heads; each keeps its gate and its sink, and all the norm that they share."""
-        chosen = check_choice(self, heads)
-        smaller = super().take_heads(chosen)
+        smaller = super().take_heads(heads)
         if self.norm_eps is not None:
             for name in ("W_q", "W_k"):
                 normed = NormedLinear(getattr(smaller, name), self.d_head, self.norm_eps, self.norm_offset)
                 normed.norm.data = self.get_parameter(f"{name}.norm").detach().clone()
                 setattr(smaller, name, normed.train(self.training))
-        if self.W_g is not None:
-            smaller.W_g = cut_linear(self.W_g, channels_of(self, chosen), 0)
-        if self.sinks is not None:
-            smaller.sinks = nn.Parameter(self.sinks.detach()[chosen].clone())
         return smaller
 
     @checked

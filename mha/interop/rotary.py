@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import checked, described
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_is_tensor, checked
 from mha.functional.masks import from_seq_first
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 
 def check_seq_first(name: str, x: Tensor) -> None:

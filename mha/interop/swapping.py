@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from mha.checks import check_whole, checked, described
 from mha.interop.hugging_face import PLANS, from_transformers, transformers_plan
 from mha.interop.rotary import PartialRotary
-from mha.layers.base import Heads
 from mha.layers.cache import KeyValueCache, Reader
 from mha.layers.latent import LatentAttention
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RotaryPositions
 
 KERNELS = ("eager", "sdpa")

@@ -1,6 +1,5 @@
 """Attention layers, one file a kind, and what they share: positions, caches, hooks, costs."""
 
-from mha.layers.base import Heads, attention_layers
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache, WindowCache
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products
 from mha.layers.composable import ComposableAttention, ComposedCache
@@ -13,7 +12,7 @@ from mha.layers.hooks import Seen, edit, watch
 from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
-from mha.layers.multi_head import MultiHeadAttention, SelfAttention
+from mha.layers.multi_head import Heads, MultiHeadAttention, attention_layers
 from mha.layers.overlapping import OverlappingAttention, overlap_heads, overlap_schedule, widen
 from mha.layers.positions import (
     LearnedPositions,
@@ -26,6 +25,7 @@ from mha.layers.positions import (
 )
 from mha.layers.routed import RoutedAttention
 from mha.layers.routers import HeadRouter, NormRouter, balance_loss, choose
+from mha.layers.single_head import SelfAttention
 from mha.layers.sinks import SinkAttention
 from mha.layers.talking import TalkingAttention, mix
 

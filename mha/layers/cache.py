@@ -1,18 +1,18 @@
-"""Keys and values of the past, kept so that they are not computed again for every new word.
+"""Keys and values of the past, kept so that they are not computed again for every new token.
 
 :Taught in: masking, cache_and_sharing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
-from mha.functional.attention import split_heads
+from mha.checks import check_is_tensor, check_whole, checked, described
 from mha.functional.masks import check_mask, padding_mask
 from mha.layers.positions import RelativePositions
 
@@ -28,16 +28,25 @@ class Reader(Protocol):
     positions: RelativePositions | None
 
 
-class Reading:
-    """What filled a cache."""
+class Source:
+    """The memory that filled a cache: the very tensors, as long as nobody changes them.
+
+    A cache that was stored and loaded, or whose rows have moved, has no such tensors. It compares the numbers instead,
+    once, which waits for the device.
+    """
 
     @checked
-    def __init__(self, key: Tensor, value: Tensor) -> None:
-        self._inputs = {"memory": (key, _version(key)), "value": (value, _version(value))}
+    def __init__(self, key: Tensor, value: Tensor, *, by_numbers: bool = False) -> None:
+        self._key, self._value, self._by_numbers = key, value, by_numbers
+        self._versions = _version(key), _version(value)
 
     def check(self, key: Tensor, value: Tensor) -> None:
-        """Refuse another tensor, and one that was changed since."""
-        for (name, (old, version)), new in zip(self._inputs.items(), (key, value), strict=True):
+        """Refuse another memory, and one that was changed since."""
+        if self._by_numbers and _equal(key, self._key) and _equal(value, self._value):
+            self._key, self._value, self._by_numbers = key, value, False
+            self._versions = _version(key), _version(value)
+        pairs = ("memory", self._key, key), ("value", self._value, value)
+        for (name, old, new), version in zip(pairs, self._versions, strict=True):
             if new is not old:
                 raise ValueError(
                     f"this cache was filled from a {name} of shape {tuple(old.shape)}, and now another one of shape "
@@ -51,63 +60,196 @@ class Reading:
 
     def is_of(self, key: Tensor) -> bool:
         """Whether this very memory was read."""
-        return key is self._inputs["memory"][0]
+        return key is self._key
+
+    def moved(self, rows: Callable[[Tensor], Tensor]) -> "Source":
+        """Return the memory with its batch entries moved."""
+        key = rows(self._key)
+        return Source(key, key if self._value is self._key else rows(self._value), by_numbers=True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Source":
+        new = Source(*(memo.get(id(x), x) for x in (self._key, self._value)), by_numbers=self._by_numbers)
+        new._versions = self._versions
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_by_numbers": True}
 
 
-class OneLayer:
-    """A cache of one layer's keys and values."""
+def _version(x: Tensor) -> int | None:
+    """Count the changes in place; under inference mode nobody counts."""
+    return None if x.is_inference() else x._version
 
-    length: int  # how many words were fed so far
-    _maps: tuple[nn.Linear, nn.Linear] | None = None
 
-    def check_layer(self, layer: Reader) -> None:
-        """Refuse another layer than the one that filled the cache; layers that share their projections are one."""
-        if self._maps is not None and (layer.W_k is not self._maps[0] or layer.W_v is not self._maps[1]):
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and x.device == y.device and torch.equal(x, y)
+
+
+Cache = TypeVar("Cache", bound="LayerCache")
+
+
+class LayerCache:
+    """What a layer asks of its cache.
+
+    A layer calls :meth:`admit` once it knows its inputs, makes keys and values of the new tokens, and calls
+    :meth:`update`. A cache belongs to the layer that filled it first. A copy (``copy.deepcopy``) goes on with the same
+    layer; one that was pickled goes on with the layer that it meets first.
+
+    :Taught in: cache_and_sharing.
+    """
+
+    keeps_raw_keys = False  # whether keys are stored before positions act on them
+    keeps_every_token = True  # whether it can go back to what it was some tokens ago
+    _length = 0
+    _layer: tuple[nn.Module, nn.Module] | None = None
+    _guest: tuple[tuple[nn.Module, nn.Module], Tensor, Tensor] | None = None  # admitted, not stored yet
+
+    @property
+    def length(self) -> int:
+        """How many tokens were fed so far. Setting it to less is :meth:`crop`."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self.crop(length)
+
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Refuse a call before anything is stored, and return the mask that holds for all keys.
+
+        A refused call leaves the cache as it was.
+        """
+        maps = layer.W_k, layer.W_v
+        if self._layer is not None and (maps[0] is not self._layer[0] or maps[1] is not self._layer[1]):
             raise ValueError("another layer filled this cache: make a new one for each layer, layer.new_cache()")
+        self._guest = maps, key, value
+        return mask
+
+    def holds(self, key: Tensor) -> bool:
+        """Whether keys and values of this input are stored, so that nobody need make them again."""
+        return False
+
+    def held(self) -> tuple[Tensor, Tensor]:
+        """Return the stored keys and values."""
+        raise ValueError(f"{type(self).__name__} holds no memory: update(k, v) returns what is stored")
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the new keys and values and return all of them, oldest first."""
+        raise NotImplementedError
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``, as after a draft that was refused."""
+        self.check_crop(length)
+        self._length = length
+
+    def check_crop(self, length: int) -> None:
+        """Refuse to keep more tokens than there are, and to go back to what is not kept."""
+        check_whole(0, length=length)
+        if length > self._length:
+            raise ValueError(f"length = {length}: only {self._length} tokens were fed, 0 to {self._length} can stay")
+        if length < self._length and not self.keeps_every_token:
+            raise ValueError(
+                f"length = {length}: {type(self).__name__} does not know any more how things were after {length} of "
+                f"its {self._length} tokens. Feed the sequence into a new cache, or copy.deepcopy this one before "
+                "tokens that may be taken back"
+            )
+
+    def reorder(self, rows: Tensor | Sequence[int]) -> None:
+        """Let batch entry n go on from entry ``rows[n]``, as beam search asks; entries may be left out or repeated."""
+        at = torch.as_tensor(rows)
+        if at.ndim != 1 or at.dtype not in (torch.long, torch.int) or not len(at):
+            raise ValueError(f"rows = {described(rows)}: give the numbers of batch entries, whole numbers in one row")
+        try:
+            self._move(lambda x: x.index_select(0, at.to(x.device)))
+        except IndexError as error:
+            raise ValueError(f"rows = {described(rows)}: {error}; give numbers of batch entries, from 0 on") from error
+
+    def repeat(self, times: int) -> None:
+        """Let ``times`` batch entries go on from each one, side by side, as several answers to one prompt need it."""
+        check_whole(times=times)
+        self._move(lambda x: x.repeat_interleave(times, 0))
+
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        """Move the batch entries of everything that is stored."""
+        raise NotImplementedError
+
+    def _stored(self) -> None:
+        """Remember which layer it was that filled this cache."""
+        if self._guest is not None:
+            self._layer, self._guest = self._guest[0], None
+
+    def __deepcopy__(self: Cache, memo: dict[int, Any]) -> Cache:
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        for name, value in vars(self).items():
+            if name == "_layer" and value is not None:  # the layer itself is not copied along
+                vars(new)[name] = tuple(memo.get(id(one), one) for one in value)
+            elif name != "_guest":
+                vars(new)[name] = deepcopy(value, memo)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_layer", "_guest")}
 
 
-class MemoryCache(OneLayer):
+class MemoryCache(LayerCache):
     """Remember the keys and values of a memory that does not grow, such as an encoder's output.
 
-    Hand it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
+    Pass it to a cross-attention layer, ``layer(x_new, memory, cache=cache)``: the memory is projected at the first
     call only. The cache remembers which layer read which memory.
 
-    :Raises: ValueError where another layer, another memory or another value is handed in later, where the memory was
+    :Raises: ValueError where another layer, another memory or another value is given later, where the memory was
         changed in place, or where gradients are asked for.
     :Taught in: in_the_transformer.
     """
 
-    length = 0  # the queries of cross-attention do not continue the keys
-
     def __init__(self) -> None:
-        self._read: Reading | None = None
+        self._source: Source | None = None
         self._found: tuple[Tensor, Tensor] | None = None
 
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Refuse another layer, another memory, and a memory that is not what it was."""
-        self.check_layer(layer)
-        if self._read is not None:
-            self._read.check(key, value)
+        super().admit(layer, query, key, value, mask)
+        if self._source is not None:
+            self._source.check(key, value)
+        if mask is not None:
+            check_mask(mask, (query.shape[0], layer.heads, query.shape[1], key.shape[1]), query.device)
+        return mask
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Make keys and values the first time, and return the same ones ever after."""
-        if self._found is None:
-            k, v = fresh()
-            if k.requires_grad or v.requires_grad:
-                raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
-            self._maps, self._read, self._found = (layer.W_k, layer.W_v), Reading(key, value), (k, v)
-        return self._found
+    def holds(self, key: Tensor) -> bool:
+        """Whether the memory was projected before."""
+        return self._found is not None
+
+    def held(self) -> tuple[Tensor, Tensor]:
+        """Return the memory's keys and values."""
+        self._guest = None
+        return self._found if self._found is not None else super().held()
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the keys and values of the memory."""
+        check_no_gradients(k, v)
+        if self._guest is not None:
+            self._source = Source(*self._guest[1:])
+        self._found = k, v
+        self._stored()
+        return k, v
+
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        if self._found is not None:
+            self._found = rows(self._found[0]), rows(self._found[1])
+        self._source = None if self._source is None else self._source.moved(rows)
 
 
-class KeyValueCache(OneLayer):
-    """Remember the keys and values of one layer, for reading one word, or one chunk, at a time.
+class KeyValueCache(LayerCache):
+    """Remember the keys and values of one layer (a KV cache), for reading one token, or one chunk, at a time.
 
-    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
+    Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
 
-    Texts of different lengths go into one batch with the padding in *front*, so that the newest words of all stand
-    side by side: ``KeyValueCache(padding=[2, 0])``, and ``mask=cache.mask(x_new.shape[1])`` at every call.
+    Sequences of different lengths go into one batch with the padding in *front*, so that the newest tokens of all stand
+    side by side: ``KeyValueCache(padding=[2, 0])``. The cache hides the padding at every call.
 
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; padding (b,).
     :Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
@@ -117,101 +259,103 @@ class KeyValueCache(OneLayer):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions, of which each text's first ``padding`` are none of its words."""
+        """Reserve room for ``capacity`` positions, of which each sequence's first ``padding`` hold none of its tokens.
+
+        :param capacity: in positions, padding included; 1024 unless given.
+        :param padding: one number of positions for each batch entry, (b,); none unless given.
+        """
         check_whole(capacity=capacity)
-        self.capacity, self.length = capacity, 0
-        self._words = None
+        self.capacity = capacity
+        self._tokens = None
         if padding is not None:
             try:
-                self._words = padding_mask(padding, capacity).logical_not()
+                self._tokens = padding_mask(padding, capacity).logical_not()
             except (TypeError, ValueError) as error:
                 raise type(error)(f"padding = {padding}: {error}") from None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the padding, among all positions so far and ``new`` ones; None without padding."""
+        """Show the tokens, not the padding, among all positions so far and ``new`` ones; None without padding."""
         check_whole(new=new)
-        return None if self._words is None else self._words[..., : self.length + new]
+        return None if self._tokens is None else self._tokens[..., : self._length + new]
 
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
-        i, total = query.shape[1], self.length + key.shape[1]
-        self.check_layer(layer)
-        if key is not query:
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Refuse a call before anything is stored, and hide the padding."""
+        super().admit(layer, query, key, value, mask)
+        check_growing(layer, query, key, value, mask, self._length)
+        end = self._length + query.shape[1]
+        if end > self.capacity:
+            refuse_overflow(self.capacity, end)
+        if self._tokens is None:
+            return mask
+        if len(self._tokens) not in (1, len(query)):
             raise ValueError(
-                "this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache"
+                f"the cache's padding is of {len(self._tokens)} sequences, but {len(query)} came: give one number for "
+                "each"
             )
-        if mask is not None and mask.shape[-1] not in (1, total):
-            raise ValueError(
-                f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {self.length} in "
-                f"the cache and {i} new: give it a column for each"
-            )
-        if mask is not None:
-            check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
-        words = self.mask(i)
-        if words is not None:
-            _check_padding(words, query.shape[0], f"cache.mask({i})", mask)
+        self._tokens = self._tokens.to(query.device)
+        shown = self._tokens[..., :end]
+        return shown if mask is None else mask & shown
 
     @property
     def bytes(self) -> int:
         """How much memory is taken: all of it at the first call."""
         return 0 if self._k is None or self._v is None else self._k.nbytes + self._v.nbytes
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Make the new keys and values, and :meth:`append` them."""
-        stored = self.append(*fresh())
-        self._maps = layer.W_k, layer.W_v
-        return stored
-
-    def append(
+    def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store the new keys and values and return all of them, oldest first."""
-        end = self.length + k.shape[2]
-        if k.requires_grad or v.requires_grad:
-            raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+        end = self._length + k.shape[2]
+        check_no_gradients(k, v)
         if end > self.capacity:
-            raise ValueError(
-                f"the cache holds {self.capacity} positions, but {end} were fed: make it with capacity={end}"
-            )
+            refuse_overflow(self.capacity, end)
         if self._k is None or self._v is None:
             self._k, self._v = _room(k, self.capacity), _room(v, self.capacity)
-        if _row(k) != _row(self._k) or _row(v) != _row(self._v):
-            raise ValueError(
-                f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
-                f"of {_row(self._k)} and {_row(self._v)}: use a new cache, one for each layer"
-            )
-        self._k[:, :, self.length : end], self._v[:, :, self.length : end] = k, v
-        self.length = end
+        check_continues(k, v, self._k, self._v)
+        self._k[:, :, self._length : end], self._v[:, :, self._length : end] = k, v
+        self._length = end
+        self._stored()
         return self._k[:, :, :end], self._v[:, :, :end]
+
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        if self._k is not None and self._v is not None:
+            self._k, self._v = rows(self._k), rows(self._v)
+        if self._tokens is not None and len(self._tokens) > 1:
+            self._tokens = rows(self._tokens)
 
 
 class WindowCache(KeyValueCache):
-    """Remember the first words of a text and the last ones, and forget what lies between: it never grows.
+    """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what lies between.
 
-    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new word sees the ``first`` words of the
-    text and the last ``window`` words, itself among them. A chunk of several words that does not fit into
-    first + window places wants ``mask=cache.mask(x_new.shape[1])``, because its words see different ones.
+    Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new token sees the ``first`` tokens of the
+    sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what lies before the
+    window from the tokens of a longer chunk.
 
-    Positions inside the layer count the places in the cache, not those in the text, so no distance is ever larger than
-    the cache. Therefore keys are kept as they were before positions turned them, and turned anew at every call.
+    Positions inside the layer count the places in the cache, not those in the sequence, so no distance is ever larger
+    than the cache. Therefore keys are kept as they were before positions rotated them, and rotated anew at every call.
 
-    :Costs: first + window − 1 keys and values of each head, however long the text; for each call a copy of them, and
-        with rotary positions 6·n·d operations for each head.
+    :Costs: first + window − 1 keys and values of each head, however long the sequence; for each call a copy of them,
+        and with rotary positions 6·n·d operations for each head.
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
-    :Raises: ValueError where a chunk does not fit and no mask hides what its words do not see; where a chunk does not
-        fit and the layer has positions inside, because its words would stand at several places at once; and as
-        :class:`mha.KeyValueCache`. There is no padding: the first words of each text would stand elsewhere.
+    :Raises: ValueError where a chunk does not fit and the layer has positions inside, because its tokens would stand at
+        several places at once; where it is to go back (:meth:`crop`), because what it forgot is gone; and as
+        :class:`mha.KeyValueCache`. There is no padding: the first tokens of each sequence would stand elsewhere.
     :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
     :Taught in: say_nothing.
     """
 
+    keeps_raw_keys = True
+    keeps_every_token = False
+
     @checked
     def __init__(self, window: int, *, first: int = 4) -> None:
-        """Keep the last ``window`` words and the ``first`` ones of the text, which may be 0."""
+        """Keep the last ``window`` tokens and the ``first`` ones of the sequence, which may be 0.
+
+        :param window: in tokens, the newest one among them.
+        :param first: in tokens; 4 unless given.
+        """
         check_whole(window=window)
         check_whole(0, first=first)
         super().__init__(first + window)
@@ -219,16 +363,16 @@ class WindowCache(KeyValueCache):
 
     @property
     def place(self) -> int:
-        """Where the next word stands in the cache: behind all that is kept."""
-        return min(self.length, self.first + self.window - 1)
+        """Where the next token stands in the cache: behind all that is kept."""
+        return min(self._length, self.first + self.window - 1)
 
     def fits(self, new: int) -> bool:
-        """Whether each of ``new`` words sees all that is kept and all that came before it in its chunk."""
+        """Whether each of ``new`` tokens sees all that is kept and all that came before it in its chunk."""
         check_whole(new=new)
         return self.place + new <= self.capacity
 
     def mask(self, new: int) -> Bool[Tensor, "i t"] | None:
-        """Show each of ``new`` words what is in its window, and the first words; None where that is everything.
+        """Show each of ``new`` tokens what is in its window, and the first tokens; None where that is everything.
 
         It does not hide the future: ``is_causal=True`` does, as with any cache.
         """
@@ -237,127 +381,140 @@ class WindowCache(KeyValueCache):
         keys, places = torch.arange(self.place + new), torch.arange(self.place, self.place + new)
         return (keys < self.first) | (keys > places[:, None] - self.window)
 
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
-        self.check_layer(layer)
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Refuse a call before anything is stored, and hide what lies before each token's window."""
+        LayerCache.admit(self, layer, query, key, value, mask)
         new = query.shape[1]
-        check_growing(layer, query, key, mask, self.place)
+        check_growing(layer, query, key, value, mask, self.place)
         if layer.positions is not None and layer.W_k.in_features != key.shape[-1]:
             raise ValueError(
-                f"{type(layer).__name__} does not make its keys from the words, so a window cannot turn them anew: use "
-                "layer.new_cache()"
+                f"{type(layer).__name__} does not make its keys from its input, so a window cannot rotate them anew: "
+                "use layer.new_cache()"
             )
         shown = self.mask(new)
         if shown is None:
-            return
+            return mask
         if layer.positions is not None and self.first:
             room = self.capacity - self.place
             raise ValueError(
-                f"{new} words came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
-                f"places in it: they would stand at several at once. Feed {room} words, then one at a time"
+                f"{new} tokens came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
+                f"places in it: they would stand at several at once. Feed {room} tokens, then one at a time"
             )
         shown = shown.to(query.device)
-        if mask is None or bool((mask & ~shown).any()):
-            yours, does = ("", "no mask hides") if mask is None else (" & your mask", "the mask shows")
-            raise ValueError(
-                f"{new} words came, which see different words, and {does} what lies before the window of "
-                f"{self.window}: call the layer with mask=cache.mask({new}){yours}"
-            )
+        return shown if mask is None else mask & shown
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Make the new keys and values, :meth:`append` them, and turn all keys by their places in the cache.
-
-        The new words stand at their places in the text, and the kept ones right before them, without a gap.
-        """
-        if layer.positions is None:
-            return super().recall(layer, key, value, fresh)
-
-        def unturned() -> tuple[Tensor, Tensor]:
-            return split_heads(layer.W_k(key), layer.kv_heads), split_heads(layer.W_v(value), layer.kv_heads)
-
-        k, v = super().recall(layer, key, value, unturned)
-        return layer.positions.turn(k, self.length - k.shape[2]), v
-
-    def append(
+    def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
-        """Return what is kept and the new, oldest first, and keep of it the first words and the last ones."""
+        """Return what is kept and the new, oldest first, and keep of it the first tokens and the last ones."""
         check_no_gradients(k, v)
         new = k.shape[2]
         if self._k is not None and self._v is not None:
             check_continues(k, v, self._k, self._v)
             k, v = torch.cat([self._k, k], 2), torch.cat([self._v, v], 2)
-        self.length += new
+        self._length += new
         self._k, self._v = (self._kept(x) for x in (k, v))
+        self._stored()
         return k, v
 
     def _kept(self, x: Tensor) -> Tensor:
-        """Return the rows that the next word may see, in memory of their own."""
+        """Return the rows that the next token may see, in memory of their own."""
         later = max(self.first, x.shape[2] - self.window + 1)
         return torch.cat([x[:, :, : self.first], x[:, :, later:]], 2)
 
 
 @dataclass
 class DecoderCache:
-    """The two caches of one decoder layer: its own words so far, and the memory.
+    """The two caches of one decoder layer: its own tokens so far, and the memory.
 
     :Taught in: in_the_transformer.
     """
 
-    own: KeyValueCache
-    memory: MemoryCache
+    own: LayerCache
+    memory: LayerCache
 
-    length = property(lambda self: self.own.length, doc="How many words were fed so far.")
+    length = property(lambda self: self.own.length, doc="How many tokens were fed so far.")
+
+    def check_crop(self, length: int) -> None:
+        """Refuse what :meth:`crop` cannot do."""
+        self.own.check_crop(length)
+
+    def crop(self, length: int) -> None:
+        """Forget all own tokens but the first ``length``."""
+        self.own.crop(length)
+
+    def reorder(self, rows: Tensor | Sequence[int]) -> None:
+        """Let batch entry n go on from entry ``rows[n]``."""
+        self.own.reorder(rows)
+        self.memory.reorder(rows)
+
+    def repeat(self, times: int) -> None:
+        """Let ``times`` batch entries go on from each one, side by side."""
+        self.own.repeat(times)
+        self.memory.repeat(times)
 
 
-class ModelCache(list):
+class ModelCache(list[Any]):
     """The caches of a whole stack of layers, first layer first.
 
     :Taught in: in_the_transformer.
     """
 
-    length = property(lambda self: self[0].length, doc="How many words were fed so far.")
+    @property
+    def length(self) -> int:
+        """How many tokens were fed so far. Setting it to less is :meth:`crop`."""
+        return self[0].length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self.crop(length)
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the padding, as every layer's own cache does."""
+        """Show the tokens, not the padding, as every layer's own cache does."""
         check_whole(new=new)
         return self[0].mask(new)
 
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``, in every layer; where one layer cannot, none does."""
+        for one in self:
+            one.check_crop(length)
+        for one in self:
+            one.crop(length)
 
-def _version(x: Tensor) -> int | None:
-    """Count the changes in place; under inference mode nobody counts."""
-    return None if x.is_inference() else x._version
+    def reorder(self, rows: Tensor | Sequence[int]) -> None:
+        """Let batch entry n go on from entry ``rows[n]``, in every layer."""
+        for one in self:
+            one.reorder(rows)
+
+    def repeat(self, times: int) -> None:
+        """Let ``times`` batch entries go on from each one, side by side, in every layer."""
+        for one in self:
+            one.repeat(times)
 
 
-def _check_padding(words: Tensor, batch: int, name: str, mask: Tensor | None) -> None:
-    if len(words) not in (1, batch):
-        raise ValueError(f"the cache's padding is of {len(words)} texts, but {batch} came: give one number for each")
-    if mask is None:
-        raise ValueError(f"this cache has padding, and no mask hides it: call the layer with mask={name}")
-    if bool((mask & ~words).any()):
-        raise ValueError(f"this cache has padding, and the mask shows it: call the layer with mask={name} & your mask")
-
-
-def check_growing(layer: Reader, query: Tensor, key: Tensor, mask: Tensor | None, kept: int) -> None:
-    """Refuse another sequence, and a mask without a column for each key."""
+def check_growing(layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept: int) -> None:
+    """Refuse another sequence, a mask without a column for each key, and gradients."""
     i, total = query.shape[1], kept + key.shape[1]
     if key is not query:
         raise ValueError("this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache")
-    if mask is not None and mask.shape[-1] not in (1, total):
-        raise ValueError(
-            f"mask {tuple(mask.shape)} has {mask.shape[-1]} columns, but there are {total} keys, {kept} in the cache "
-            f"and {i} new: give it a column for each"
-        )
     if mask is not None:
+        check_is_tensor("mask", mask)
+        if mask.shape[-1:] not in ((1,), (total,)):
+            raise ValueError(
+                f"mask {tuple(mask.shape)} has {mask.shape[-1] if mask.ndim else 0} columns, but there are {total} "
+                f"keys, {kept} in the cache and {i} new: give it a column for each"
+            )
         check_mask(mask, (query.shape[0], layer.heads, i, total), query.device)
+    if torch.is_grad_enabled():
+        weights = (*layer.W_k.parameters(), *layer.W_v.parameters())
+        if key.requires_grad or value.requires_grad or any(weight.requires_grad for weight in weights):
+            refuse_gradients()
 
 
 def check_no_gradients(k: Tensor, v: Tensor) -> None:
     """Refuse to store gradients."""
     if k.requires_grad or v.requires_grad:
-        raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+        refuse_gradients()
 
 
 def check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
@@ -367,6 +524,16 @@ def check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
             f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
             f"of {_row(old_k)} and {_row(old_v)}: use a new cache, one for each layer"
         )
+
+
+def refuse_gradients() -> NoReturn:
+    """Refuse to store what has gradients."""
+    raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
+
+
+def refuse_overflow(capacity: int, end: int) -> NoReturn:
+    """Refuse more tokens than there is room for."""
+    raise ValueError(f"the cache holds {capacity} positions, but {end} were fed: make it with capacity={end}")
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:

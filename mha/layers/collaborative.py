@@ -7,24 +7,29 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, Edits
+from mha.functional.attention import check_qkv
+from mha.functional.core import NO_CHANGES, Changes
 from mha.functional.decomposition import fit_shared
-from mha.layers.base import Heads, channels_of, check_numbers, cut_linear
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cache import LayerCache
 from mha.layers.cost import Cost, Part, count_attention
 from mha.layers.hooks import Tap
+from mha.layers.multi_head import Heads
+from mha.layers.surgery import cut_linear, head_numbers, rows_of
 
 FUSIONS = ("concatenate", "share")
 
 
 class CollaborativeAttention(Heads):
-    """Attend with heads that share one set of queries and keys; a mixing vector says which channels a head weighs.
+    """Attend with collaborative heads (CollabHead), which share one set of queries and keys.
+
+    A mixing vector says which channels a head weighs.
 
     What the bias of a query does to the scores depends on the key only: it becomes the content bias of each head, which
     the last rows of ``W_k`` make. A bias of keys would change nothing, so there is none.
@@ -56,18 +61,21 @@ class CollaborativeAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
         if self.d_shared < 1 or fusion not in FUSIONS:
             raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")
         if fusion == "concatenate" and self.d_shared % heads:
             raise ValueError(f"{heads} heads cannot own equal blocks of {self.d_shared} channels: take a multiple")
         biases = 0 if self.W_q.bias is None else heads
-        self.W_q = nn.Linear(d_model, self.d_shared, bias=False)
-        self.W_k = nn.Linear(self.W_k.in_features, self.d_shared + biases, bias=False)
-        self.mixing = nn.Parameter(torch.empty(heads, self.d_shared))
+        self.W_q = nn.Linear(d_model, self.d_shared, bias=False, **like)
+        self.W_k = nn.Linear(self.W_k.in_features, self.d_shared + biases, bias=False, **like)
+        self.mixing = nn.Parameter(self.W_q.weight.new_empty(heads, self.d_shared))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -79,85 +87,64 @@ class CollaborativeAttention(Heads):
             self.mixing.copy_(torch.eye(self.heads).repeat_interleave(self.d_shared // self.heads, 1))
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads) -> "CollaborativeAttention":
-        """Make the layer that does what a plain one does; :func:`collaborate` makes narrower ones."""
-        new = cls(**layer.settings(biases="qvo", positions=False), fusion="concatenate")
-        new.to(layer.W_q.weight).train(layer.training)
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Give each head channels of its own among the shared ones."""
+        return layer.settings(biases="qvo", positions=False) | {"fusion": "concatenate"}
+
+    def _become(self, layer: Heads) -> None:
+        """Take the weights of a plain layer; what its bias of queries does becomes the content bias."""
         for name, weight in layer.named_parameters():
             if name not in ("W_q.bias", "W_k.bias"):
-                new.get_parameter(name)[: len(weight)].copy_(weight)
+                self.get_parameter(name)[: len(weight)].copy_(weight)
         if layer.W_q.bias is not None:
             rows = layer.W_q.bias[:, None] * layer.W_k.weight
-            new.W_k.weight[new.d_shared :].copy_(rows.unflatten(0, (layer.heads, -1)).sum(1))
-        return new
+            self.W_k.weight[self.d_shared :].copy_(rows.unflatten(0, (layer.heads, -1)).sum(1))
 
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
-
-    def project(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make mixed queries (b, h, i, d_shared), one key (b, 1, j, d_shared + biases), values (b, h, j, d)."""
-        q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        q, k, v = super()._project(query, key, value, cache)
         return q * self.mixing[:, None].to(q), k, v
 
-    def into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
+    def _into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
         return x[:, None]  # one for all heads
 
-    def attend(
+    def _read(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | None,
         *,
-        is_causal: bool = False,
+        is_causal: bool,
         scale: float | None = None,
-        explicit: bool = True,
-        edits: Edits = NOTHING,
+        explicit: bool = False,
+        changes: Changes = NO_CHANGES,
     ) -> Tensor:
         """Compare the queries of each head with the one key. Keys and values differ in width: no fused kernel runs."""
         k, content = k.split([self.d_shared, k.shape[-1] - self.d_shared], -1)
         scale = 1 / math.sqrt(self.d_head) if scale is None else scale
         if content.shape[-1]:
             by_content = scale * content.permute(0, 3, 1, 2)
-            edits = edits.then(scores=lambda scores: scores + by_content)
+            changes = Changes(scores=lambda scores: scores + by_content).then(changes)
         k = k.expand(-1, self.heads, -1, -1)
-        return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, edits=edits)
+        return super()._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, changes=changes)
+
+    def _check_qkv(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        check_qkv(q, k[..., : self.d_shared].expand(-1, self.heads, -1, -1), v)
 
     @checked
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "CollaborativeAttention":
         """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""
-        chosen = check_numbers(self, heads)
+        chosen = head_numbers(self.heads, heads)
         new, biases = copy.deepcopy(self), self.W_k.out_features - self.d_shared
         new.heads = new.kv_heads = len(chosen)
         new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches this layer does not watch it
         rows = [*range(self.d_shared), *(self.d_shared + h for h in chosen if biases)]
         new.mixing = nn.Parameter(self.mixing[chosen], requires_grad=self.mixing.requires_grad)
         new.W_k = cut_linear(self.W_k, torch.tensor(rows), 0)
-        new.W_v = cut_linear(self.W_v, channels_of(self, chosen), 0)
-        new.W_o = cut_linear(self.W_o, channels_of(self, chosen), 1)
+        new.W_v = cut_linear(self.W_v, rows_of(chosen, self.d_head), 0)
+        new.W_o = cut_linear(self.W_o, rows_of(chosen, self.d_head), 1)
         return new
 
     @checked

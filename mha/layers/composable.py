@@ -4,8 +4,9 @@
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, Edits
+from mha.functional import core
 from mha.functional.composed import attend_in_chunks, unpack
-from mha.functional.masks import check_mask
-from mha.layers.base import Heads
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional.core import Changes
+from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, Part, count_linear
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 
@@ -44,13 +45,17 @@ class ComposedCache(KeyValueCache):
         """How much memory is taken, pieces included: all of it at the first call."""
         return super().bytes + self._pieces.bytes
 
-    def append_pieces(self, before: Tensor, after: Tensor) -> list[Tensor]:
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        super()._move(rows)
+        self._pieces._move(rows)
+
+    def update_pieces(self, before: Tensor, after: Tensor) -> list[Tensor]:
         """Store the pieces of the positions whose keys were appended last, and return those of all positions."""
-        self._pieces.length = self.length - before.shape[-1]
+        self._pieces._length = self._length - before.shape[-1]
         try:
-            stored = self._pieces.append(before.flatten(1, 2)[..., None], after.flatten(1, 2)[..., None])
+            stored = self._pieces.update(before.flatten(1, 2)[..., None], after.flatten(1, 2)[..., None])
         except ValueError:
-            self.length = self._pieces.length  # a refused call leaves the cache as it was
+            self._length = self._pieces._length  # a refused call leaves the cache as it was
             raise
         return [one[..., 0].unflatten(1, before.shape[1:3]) for one in stored]
 
@@ -182,7 +187,7 @@ class Composition(nn.Module):
 
 
 class ComposableAttention(Heads):
-    """Attend with heads that are mixed before and after the softmax, by weights made from the words themselves.
+    """Attend with composed heads (DCMHA): they are mixed before and after the softmax, by weights made from the words.
 
     At query i and key j the heads' scores are multiplied by base + (what word i says) + (what word j says), and so are
     their weights. Each word speaks through a matrix of low rank and a gate for each head, made from the layer's input.
@@ -202,6 +207,10 @@ class ComposableAttention(Heads):
     :Taught in: compose.
     """
 
+    together = (
+        "each head mixes in the scores and weights of all others. Silence them with mha.edit, or train without them"
+    )
+
     @checked
     def __init__(
         self,
@@ -215,28 +224,17 @@ class ComposableAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
         self.rank = check_rank(rank, heads)
         widths = self.W_q.in_features, self.W_k.in_features
-        self.before, self.after = Composition(*widths, heads, rank), Composition(*widths, heads, rank)
-
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, *, rank: int | None = None) -> "ComposableAttention":
-        """Make the layer that does what a plain one does: words do not mix heads yet, but can learn to."""
-        rank = min(2, layer.heads) if rank is None else rank
-        new = cls(**layer.settings(), rank=rank).to(layer.W_q.weight)
-        for name, weight in layer.named_parameters():
-            new.get_parameter(name).copy_(weight)
-        for name, weight in new.named_parameters():
-            if name.endswith(("narrow.weight", "gate.weight")):  # what collects stays: with both zero none would learn
-                weight[len(weight) // 2 if "narrow" in name else 0 :] = 0
-        return new.train(layer.training)
+        self.before, self.after = (Composition(*widths, heads, rank).to(self.W_q.weight) for _ in range(2))
 
     def forward(
         self,
@@ -246,67 +244,63 @@ class ComposableAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend with composed scores and composed weights, merge."""
         check_serves(cache)
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        before, after = self.compositions(query, query if key is None else key, cache)
-        return self.merge(self.attend(q, k, v, mask, before=before, after=after, is_causal=is_causal))
+        key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
+        q, k, v = self._project(query, key, value, cache)
+        heads = self._attend_composed(q, k, v, mask, is_causal, *self.compositions(query, key, cache))
+        return self.W_o(core.merge_heads(heads))
 
-    def compositions(self, query: Tensor, key: Tensor, cache: KeyValueCache | MemoryCache | None) -> list[Composed]:
+    def compositions(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> list[Composed]:
         """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j)."""
         pieces = [place.pieces(key) for place in (self.before, self.after)]
         if isinstance(cache, ComposedCache):
-            pieces = cache.append_pieces(*pieces)
+            pieces = cache.update_pieces(*pieces)
         return [(place.matrices(query), one) for place, one in zip((self.before, self.after), pieces, strict=True)]
 
-    def attend(
+    def _attend_composed(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        scale: float | None = None,
-        explicit: bool = False,
-        edits: Edits = NOTHING,
-        before: Composed | None = None,
-        after: Composed | None = None,
+        mask: Tensor | None,
+        is_causal: bool,
+        before: Composed,
+        after: Composed,
     ) -> Tensor:
-        """Read chunk by chunk where nobody asks for gradients or watches; else with the explicit formula.
-
-        ``before`` and ``after`` are what :meth:`compositions` makes; without them the heads are not mixed.
-        """
-        if before is None or after is None:
-            return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
-        if edits or explicit or scale or self.needs_all(q, k, v, *before, *after):
-            edits = edits.then(scores=lambda s: self.before(s, *before), weights=lambda w: self.after(w, *after))
-            return super().attend(q, k, v, mask, is_causal=is_causal, scale=scale, edits=edits)
-        if mask is not None:
-            check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
+        """Read chunk by chunk where nobody asks for gradients or watches; else with the explicit formula."""
+        if self.needs_all(q, k, v, *before, *after):
+            composed = Changes(scores=lambda s: self.before(s, *before), weights=lambda w: self.after(w, *after))
+            return self._attend(q, k, v, mask, is_causal, changes=composed)
         return self.at_heads(attend_in_chunks(q, k, v, before, after, mask, is_causal=is_causal))
 
     def needs_all(self, *tensors: Tensor) -> bool:
         """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, mixed precision.
 
-        So they must under vmap and in forward mode, which cannot write into rooms.
+        So they must under vmap and in forward mode, which cannot write into rooms, and in a graph that is compiled.
         """
+        if torch.compiler.is_compiling():
+            return True
         watched = self.at_scores.is_open or self.at_weights.is_open
         changed = watched or getattr(self.positions, "bias", None) is not None
         gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         mixed = len({t.dtype for t in tensors}) > 1  # as autocast leaves them
-        transformed = not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors))
+        transformed = any(map(is_functorch_wrapped_tensor, tensors))
         return changed or gradients or mixed or transformed or (self.training and self.dropout > 0)
 
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "ComposableAttention":
-        """Refuse: each head uses the scores and weights of all others."""
-        raise ValueError(
-            f"heads {list(heads)} of ComposableAttention cannot be taken out: each head mixes in the scores and "
-            "weights of all others. Silence them with mha.edit, or train without them"
-        )
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Take the paper's rank, or less where there are fewer heads."""
+        return layer.settings() | {"rank": min(2, layer.heads)}
+
+    def _become(self, layer: Heads) -> None:
+        """Let words mix no heads yet, but so that they can learn to."""
+        super()._become(layer)
+        for name, weight in self.named_parameters():
+            if name.endswith(("narrow.weight", "gate.weight")):  # what collects stays: with both zero none would learn
+                weight[len(weight) // 2 if "narrow" in name else 0 :] = 0
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:

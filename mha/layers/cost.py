@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from mha.checks import checked
-from mha.layers.hooks import Tapped
+from mha.layers.inputs import Projecting
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def count_weights(*linears: nn.Linear) -> int:
 
 @checked
 def count_attention(
-    layer: Tapped, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
+    layer: Projecting, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
 ) -> Cost:
     """Count a layer with the usual projections."""
     j, fresh = _lengths(b, i, j, fresh)

@@ -3,26 +3,25 @@
 :Taught in: sparsify.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, Edits
-from mha.functional.entmax import NEAREST, ROUNDS, Alpha, asked, check_alpha, entmax
-from mha.layers.base import Heads
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional.core import NO_CHANGES, Changes
+from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax_of_heads
 from mha.layers.cost import Cost, Part
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 LOWEST = 1.01  # of a learned α
 
 
 class EntmaxAttention(Heads):
-    """Attend with weights that can be exactly zero; each head learns how readily they are.
+    """Attend with α-entmax, whose weights can be exactly zero; each head learns how readily they are.
 
     :Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
     :Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each
@@ -36,7 +35,8 @@ class EntmaxAttention(Heads):
     :Taught in: sparsify.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("raw_alpha", "fixed_alpha", "start")
     fixed_alpha: Tensor  # where it is not learned
 
     @checked
@@ -53,10 +53,13 @@ class EntmaxAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; ``alpha`` is one number or one a head, and stays as it is unless it is ``learned``."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
         alpha = check_alpha(alpha, heads)
         if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
@@ -67,6 +70,7 @@ class EntmaxAttention(Heads):
         of_heads = self.W_q.weight.new_empty(heads)
         self.raw_alpha = nn.Parameter(of_heads) if learned else None
         self.register_buffer("fixed_alpha", None if learned else of_heads)
+        self._asked: tuple[Tensor, int | None, tuple[bool, bool]] | None = None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -78,16 +82,6 @@ class EntmaxAttention(Heads):
         else:
             self.raw_alpha.copy_(((start - LOWEST) / (2 - LOWEST)).logit())
 
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, alpha: Alpha = 1.0, *, learned: bool = False) -> "EntmaxAttention":
-        """Make a sparse layer with the weights of a plain one: the same layer, unless ``alpha`` is above 1."""
-        sparse = cls(**layer.settings(), alpha=alpha, learned=learned).to(layer.W_q.weight)
-        for name, old in layer.named_parameters():
-            sparse.get_parameter(name).copy_(old)
-        return sparse.train(layer.training)
-
     @property
     def alpha(self) -> Float[Tensor, "h"]:
         """How sparse each head is: 1 is softmax, 2 sparsemax."""
@@ -96,44 +90,38 @@ class EntmaxAttention(Heads):
         raw = self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32))
         return LOWEST + (2 - LOWEST) * raw.sigmoid()
 
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=self.normalizing()))
+    def changes(self) -> Changes:
+        """Put α-entmax in the place of the softmax, unless α is 1 in every head."""
+        alpha, (all_above, some_above) = self.alpha, self.above_one()
+        if not some_above:
+            return NO_CHANGES
+        return Changes(normalize=lambda scores: entmax_of_heads(scores, alpha, all_above=all_above))
 
-    def normalizing(self) -> Edits:
-        """Return what replaces the softmax of the core: nothing where every α is 1."""
-        alpha = self.alpha
-        plain = asked((alpha - 1 < NEAREST).all(), otherwise=False)
-        return NOTHING if plain else Edits(normalize=lambda scores: entmax(scores, alpha))
+    def above_one(self) -> tuple[bool, bool]:
+        """Say whether α is above 1 in all heads, and whether it is in some: a learned α is in all.
 
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "EntmaxAttention":
-        """Make a smaller layer of some heads; each keeps its α.
-
-        :Taught in: pruning_heads.
+        A fixed α is asked again only when it has changed, because the question waits for the device. In a graph that is
+        being compiled nobody asks, and both softmax and entmax are computed.
         """
-        chosen = list(heads)
-        smaller = super().take_heads(chosen)
-        for name in ("raw_alpha", "fixed_alpha"):
-            if getattr(self, name) is not None:
-                getattr(smaller, name).data = getattr(self, name).detach()[sorted(chosen)].clone()
-        smaller.start = [self.start[h] for h in sorted(chosen)]
-        return smaller
+        if self.raw_alpha is not None:
+            return True, True
+        if torch.compiler.is_compiling() or self.fixed_alpha.is_meta:
+            return False, True
+        now = self.fixed_alpha, None if self.fixed_alpha.is_inference() else self.fixed_alpha._version
+        if self._asked is None or self._asked[0] is not now[0] or self._asked[1] is None or self._asked[1] != now[1]:
+            above = self.fixed_alpha - 1 >= NEAREST
+            self._asked = *now, (bool(above.all()), bool(above.any()))
+        return self._asked[2]
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let α be 1 in every head, and stay so."""
+        return super().plain_settings(layer) | {"alpha": 1.0, "learned": False}
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, and the search for the thresholds."""
-        sparse, learned = bool(self.normalizing()), self.raw_alpha is not None
+        sparse, learned = self.above_one()[1], self.raw_alpha is not None
         cost = super().cost(b, i, j, fresh=fresh, stored=stored or sparse)
         if sparse:  # each halving subtracts, cuts at zero, takes the power, sums: 4 readings and 3 writings
             size = self.W_q.weight.element_size()

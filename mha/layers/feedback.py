@@ -3,18 +3,21 @@
 :Taught in: feed_back.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked, described
-from mha.functional.attention import Edits
-from mha.layers.base import Heads, check_no_padding
-from mha.layers.cache import MemoryCache, Reader, Reading
+from mha.checks import check_flag, check_is_tensor, check_whole, checked, described
+from mha.functional import core
+from mha.functional.core import Changes
+from mha.functional.masks import check_mask
+from mha.layers.cache import LayerCache, MemoryCache, Reader, Source
 from mha.layers.cost import Cost, Part
+from mha.layers.inputs import check_no_padding
+from mha.layers.multi_head import Heads
 
 
 class FeedbackMemory(MemoryCache):
@@ -28,31 +31,44 @@ class FeedbackMemory(MemoryCache):
     :Taught in: feed_back.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.length = 0
-
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Refuse another layer, and a mask that does not fit, before anything is kept."""
-        again = self._read is not None and self._read.is_of(key)
-        self.check_layer(layer)
-        if self._read is not None and again:
-            self._read.check(key, value)
-        total = self.length + (0 if again else key.shape[1])
-        if mask is not None and mask.shape[-1] not in (1, total):
-            raise ValueError(f"mask {tuple(mask.shape)}: give it a column for each of the {total} steps in the memory")
+        LayerCache.admit(self, layer, query, key, value, None)
+        again = self.holds(key)
+        if self._source is not None and again:
+            self._source.check(key, value)
+        total = self._length + (0 if again else key.shape[1])
+        if mask is not None:
+            check_is_tensor("mask", mask)
+            if mask.shape[-1:] not in ((1,), (total,)):
+                raise ValueError(
+                    f"mask {tuple(mask.shape)}: give it a column for each of the {total} steps in the memory"
+                )
+            check_mask(mask, (query.shape[0], layer.heads, query.shape[1], total), query.device)
+        return mask
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
+    def holds(self, key: Tensor) -> bool:
+        """Whether this very memory is the newest one that was added."""
+        return self._source is not None and self._source.is_of(key)
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Add the keys and values of a new memory, and return all of them, oldest first."""
-        if self._found is None or self._read is None or not self._read.is_of(key):
-            k, v = fresh()
-            if self._found is not None:
-                k, v = (torch.cat(pair, 2) for pair in zip(self._found, (k, v), strict=True))
-            self._read, self._found, self.length = Reading(key, value), (k, v), k.shape[2]
-            self._maps = layer.W_k, layer.W_v
-        return self._found
+        if self._found is not None:
+            k, v = torch.cat([self._found[0], k], 2), torch.cat([self._found[1], v], 2)
+        if self._guest is not None:
+            self._source = Source(*self._guest[1:])
+        self._found, self._length = (k, v), k.shape[2]
+        self._stored()
+        return k, v
+
+    def crop(self, length: int) -> None:
+        """Forget all steps but the first ``length``."""
+        super().crop(length)
+        if self._found is not None:
+            self._found = self._found[0][:, :, :length], self._found[1][:, :, :length]
+        self._source = None
 
 
 def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
@@ -84,7 +100,9 @@ def check_tables(heads: int, steps: int, keys: Tensor) -> None:
 
 
 class FeedbackAttention(Heads):
-    """Let the present word read the memories of all earlier steps; how far back each is, three tables tell.
+    """Attend with feedback: the present word reads the memories of all earlier steps.
+
+    Three tables tell how far back each is.
 
     The score of memory j is ((q + u)·k_j + q·U_r + S_r) / √d, where r counts steps back from the newest memory, r = 0.
 
@@ -100,7 +118,8 @@ class FeedbackAttention(Heads):
     :Taught in: feed_back.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("query_bias", "key_table", "score_table")
 
     @checked
     def __init__(
@@ -114,14 +133,17 @@ class FeedbackAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = "vo",
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         if steps < 1:
             raise ValueError(f"steps = {steps}: the memory holds at least 1")
-        self.query_bias = nn.Parameter(torch.empty(heads, self.d_head))
-        self.key_table = nn.Parameter(torch.empty(heads, steps, self.d_head))
-        self.score_table = nn.Parameter(torch.empty(heads, steps))
+        self.query_bias = nn.Parameter(self.W_q.weight.new_empty(heads, self.d_head))
+        self.key_table = nn.Parameter(self.W_q.weight.new_empty(heads, steps, self.d_head))
+        self.score_table = nn.Parameter(self.W_q.weight.new_empty(heads, steps))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -130,13 +152,9 @@ class FeedbackAttention(Heads):
             nn.init.zeros_(table)
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, steps: int = 512) -> "FeedbackAttention":
-        """Make a feedback layer with the weights of a plain one: over a memory it is the same layer."""
-        made = cls(**layer.settings(positions=False), steps=steps)
-        made.to(layer.W_q.weight).load_state_dict(layer.state_dict(), strict=False)
-        return made.train(layer.training)
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let all tables be zero, as they are at first."""
+        return layer.settings(positions=False)
 
     def forward(
         self,
@@ -146,13 +164,15 @@ class FeedbackAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: FeedbackMemory | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend with the tables, merge. With a memory as cache ``key`` is the newest step, added to it."""
         check_reading(key, cache, is_causal)
-        q, k, v = self.project(query, key, value, mask, cache=cache)
+        key, value, mask = self._check_call(query, key, value, mask, False, cache)
+        q, k, v = self._project(query, key, value, cache)
         near, bonus = self.tables(k)
-        return self.merge(self.attend(q, k + near, v, mask, edits=Edits(scores=lambda scores: scores + bonus)))
+        heads = self._attend(q, k + near, v, mask, False, changes=Changes(scores=lambda scores: scores + bonus))
+        return self.W_o(core.merge_heads(heads))
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
         """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
@@ -162,21 +182,7 @@ class FeedbackAttention(Heads):
         return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
 
     @checked
-    def take_heads(self, heads: Iterable[int]) -> "FeedbackAttention":
-        """Make a smaller layer of some heads; each keeps its tables.
-
-        :Taught in: pruning_heads.
-        """
-        chosen = list(heads)
-        smaller = super().take_heads(chosen)
-        for name in ("query_bias", "key_table", "score_table"):
-            setattr(smaller, name, nn.Parameter(getattr(self, name).detach()[sorted(chosen)].clone()))
-        return smaller
-
-    @checked
-    def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
-        self, capacity: int = 1024, padding: Tensor | list[int] | None = None
-    ) -> FeedbackMemory:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> FeedbackMemory:
         """Make an empty memory; how long it can grow, ``steps`` decides."""
         check_whole(capacity=capacity)
         check_no_padding(self, padding)

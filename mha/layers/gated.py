@@ -3,19 +3,17 @@
 :Taught in: say_nothing.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, Edits, split_heads
-from mha.layers.base import Heads, channels_of, check_choice, cut_linear
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional import core
 from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.hooks import Tap
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 GATES = ("head", "channel")
@@ -39,7 +37,8 @@ class GatedAttention(Heads):
     :Taught in: say_nothing.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("W_g",)
 
     @checked
     def __init__(
@@ -54,78 +53,33 @@ class GatedAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; ``gate`` is "head" or "channel", the other keywords are those of :class:`mha.Heads`."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
         if gate not in GATES:
             raise ValueError(f"gate = {gate!r}: give one of {GATES}, one gate for each head or for each channel")
         self.gate = gate
-        self.W_g = nn.Linear(d_model, heads if gate == "head" else heads * self.d_head, bias=False)
+        width = heads if gate == "head" else heads * self.d_head
+        self.W_g = nn.Linear(d_model, width, bias=False, **like)
         self.at_gates = Tap()
 
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, *, gate: str = "head") -> "GatedAttention":
-        """Make a gated layer that computes what a plain one does: all gates are 1/2, and ``W_o`` is doubled."""
-        gated = cls(**layer.settings(), gate=gate).to(layer.W_q.weight)
-        for name, old in layer.named_parameters():
-            gated.get_parameter(name).copy_(2 * old if name == "W_o.weight" else old)
-        gated.W_g.weight.zero_()
-        return gated.train(layer.training)
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, gate, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, gates=self._gates(query), is_causal=is_causal))
-
-    def _gates(self, query: Tensor) -> Tensor:
-        """Say how much of each read, or of each of its channels, every word wants: between 0 and 1."""
+    def _gates(self, query: Tensor, q: Tensor) -> Tensor:
+        """Say how much of each head output, or of each of its channels, every token wants: between 0 and 1."""
         gates = self.W_g(query).sigmoid()
-        return self.at_gates(gates.mT if self.gate == "head" else split_heads(gates, self.heads))
+        if self.gate == "head":
+            return self.at_gates(gates.mT)[..., None]
+        return self.at_gates(core.split_heads(gates, self.heads))
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        scale: float | None = None,
-        explicit: bool = False,
-        edits: Edits = NOTHING,
-        gates: Tensor | None = None,
-    ) -> Tensor:
-        """Read, and multiply by the gates: (b, h, i, d). Without gates every head counts fully."""
-        edits = self.edits(edits)
-        read = self.read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
-        if gates is not None:
-            read = read * (gates[..., None] if gates.ndim == 3 else gates)
-        return self.at_heads(read)
-
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "GatedAttention":
-        """Make a smaller layer of some heads; each keeps its gate.
-
-        :Taught in: pruning_heads.
-        """
-        chosen = check_choice(self, heads)
-        smaller = super().take_heads(chosen)
-        rows = torch.tensor(chosen) if self.gate == "head" else channels_of(self, chosen)
-        smaller.W_g, smaller.at_gates = cut_linear(self.W_g, rows, 0), Tap()
-        return smaller
+    def _become(self, layer: Heads) -> None:
+        """Open every gate by half, and double ``W_o``."""
+        super()._become(layer)
+        self.W_o.weight.mul_(2)
+        self.W_g.weight.zero_()
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

@@ -5,16 +5,17 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_finite, check_like_weights, checked
 from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
-from mha.layers.base import Heads, check_groups
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.inputs import check_groups
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 
@@ -39,7 +40,7 @@ class Aligned:
 def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regroup: bool = True) -> Aligned:
     """Turn the heads of a plain layer towards each other, and put those side by side that are most alike.
 
-    The new layer computes what the old one does. ``GroupedAttention.from_plain(aligned.layer, kv_heads)`` then merges
+    The new layer computes what the old one does. ``GroupedAttention.from_plain(aligned.layer, kv_heads=…)`` then merges
     heads that fit together. ``x`` is what the layer usually reads: likeness is measured on its keys and values, before
     positions turn them. With ``regroup=False`` the heads keep their places.
 
@@ -113,7 +114,7 @@ def _check(layer: Heads, kv_heads: int) -> None:
 
 
 class GroupedAttention(Heads):
-    """Attend with many query heads, but let each group of them share one head of keys and values.
+    """Attend with grouped queries (GQA): each group of query heads shares one head of keys and values.
 
     Keys and values are never copied for the queries that share them.
 
@@ -126,7 +127,7 @@ class GroupedAttention(Heads):
     :Taught in: cache_and_sharing.
     """
 
-    heads_apart = True
+    together = None
 
     @checked
     def __init__(
@@ -141,42 +142,28 @@ class GroupedAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
-        self.kv_heads = check_groups(heads, kv_heads)
+        check_groups(heads, kv_heads)
+        self.kv_heads = kv_heads
         inner = kv_heads * self.d_head
-        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None)
-        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None)
+        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None, **like)
+        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None, **like)
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, kv_heads: int | None = None) -> "GroupedAttention":
-        """Make a grouped layer from a plain one: each shared head is the mean of the heads that it replaces.
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let every head have keys and values of its own."""
+        return layer.settings() | {"kv_heads": layer.heads}
 
-        With as many key heads as query heads, which is the default, the layer is the same.
-        """
-        kv_heads = layer.heads if kv_heads is None else kv_heads
-        grouped = cls(**layer.settings(), kv_heads=kv_heads).to(layer.W_q.weight)
-        for name, new in grouped.named_parameters():
-            old = layer.get_parameter(name).detach()
-            groups = (kv_heads, layer.heads // kv_heads, layer.d_head)
+    def _become(self, layer: Heads) -> None:
+        """Let each shared head be the mean of the heads that it replaces."""
+        groups = (self.kv_heads, layer.heads // self.kv_heads, layer.d_head)
+        for name, new in self.named_parameters():
+            old = layer.get_parameter(name)
             new.copy_(old.unflatten(0, groups).mean(1).flatten(0, 1) if name[:3] in ("W_k", "W_v") else old)
-        return grouped.train(layer.training)
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))

@@ -11,7 +11,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import Edit, Edits, edited
+from mha.functional.core import NO_CHANGES, Change, Changes, changed
 
 
 class Tap(nn.Identity):
@@ -23,20 +23,11 @@ class Tap(nn.Identity):
         return bool(self._forward_hooks)
 
 
-class Tapped(nn.Module):
-    """What :class:`mha.Heads` and :class:`mha.SelfAttention` have in common: three projections and three taps."""
-
-    W_q: nn.Linear
-    W_k: nn.Linear
-    W_v: nn.Linear
-    at_scores: Tap
-    at_weights: Tap
-    at_heads: Tap
-
-
-def tapped(layer: Tapped, edits: Edits) -> Edits:
-    """Put the layer's open taps behind its edits; where none is open, nothing changes and the fused kernel runs."""
-    return edits.then(*(tap if tap.is_open else None for tap in (layer.at_scores, layer.at_weights)))
+def open_taps(scores: Tap, weights: Tap) -> Changes:
+    """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs."""
+    if not (scores._forward_hooks or weights._forward_hooks):
+        return NO_CHANGES
+    return Changes(scores=scores if scores.is_open else None, weights=weights if weights.is_open else None)
 
 
 PLACES = ("scores", "weights", "heads")
@@ -93,11 +84,11 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
 def edit(
     model: nn.Module,
     *,
-    scores: Edit | None = None,
-    weights: Edit | None = None,
-    heads: Edit | None = None,
-    gates: Edit | None = None,
-    probabilities: Edit | None = None,
+    scores: Change | None = None,
+    weights: Change | None = None,
+    heads: Change | None = None,
+    gates: Change | None = None,
+    probabilities: Change | None = None,
 ) -> Iterator[None]:
     """Change what passes at a place: ``with edit(layer, heads=lambda z: z * keep): …``.
 
@@ -116,8 +107,8 @@ def edit(
         yield
 
 
-def _change(place: str, function: Edit, _module: nn.Module, _inputs: tuple, output: Tensor) -> Tensor:
-    return edited(place, function, output)
+def _change(place: str, function: Change, _module: nn.Module, _inputs: tuple, output: Tensor) -> Tensor:
+    return changed(place, function, output)
 
 
 def _taps(model: nn.Module, places: tuple[str, ...]) -> dict[str, Tap]:

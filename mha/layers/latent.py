@@ -5,19 +5,21 @@
 
 import copy
 import math
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, check_whole, checked, described
-from mha.functional.attention import NOTHING, Edits, attend, split_heads
+from mha.checks import check_flag, check_whole, checked
+from mha.functional import core
+from mha.functional.core import NO_CHANGES, Changes, split_heads
 from mha.functional.latent import Latent, count_forms, fit_latent
-from mha.layers.base import Heads, check_choice, check_positions, cut_linear, default_inputs
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
+from mha.layers.inputs import check_cache, check_input, check_positions, check_visible, default_inputs
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions, RotaryPositions
 
 EPS = 1e-6  # of the norms, as in the released code
@@ -33,29 +35,12 @@ class LatentCache(KeyValueCache):
     :Taught in: compress.
     """
 
-    def append(
+    def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store the new rows and return all of them: as keys, and their first channels as values."""
-        rows, _ = super().append(k, k[..., :0])
+        rows, _ = super().update(k, k[..., :0])
         return rows, rows[..., : v.shape[-1]]
-
-
-def check_words(name: str, x: Tensor, linear: nn.Linear) -> None:
-    """Refuse words that a projection cannot take, by name, shape and remedy."""
-    check_is_tensor(name, x)
-    if x.ndim != 3:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
-    if x.shape[-1] != linear.in_features:
-        raise ValueError(
-            f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, "
-            f"but this layer was built for {linear.in_features}"
-        )
-    if not x.is_floating_point():
-        raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
-    if 0 in x.shape:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
-    check_like_weights(name, x, linear.weight)
 
 
 def check_widths(d_latent: int, d_rotary: int, d_query: int | None) -> None:
@@ -89,7 +74,7 @@ def choose_positions(positions: RelativePositions | None, d_rotary: int) -> Rela
 
 
 class LatentAttention(Heads):
-    """Attend with heads whose keys and values all come from one short vector a word, the latent, which alone is kept.
+    """Attend with latents (MLA): keys and values of all heads come from one short vector a word, which alone is kept.
 
     Positions cannot be turned into such keys. They get channels of their own: each head has ``d_rotary`` more for its
     query, and all heads share one turned key. Read in two forms with the same result. *Expanded*, keys and values are
@@ -113,7 +98,8 @@ class LatentAttention(Heads):
     :Taught in: compress.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("W_rotary_q",)
 
     @checked
     def __init__(
@@ -129,6 +115,8 @@ class LatentAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer.
 
@@ -138,26 +126,29 @@ class LatentAttention(Heads):
         """
         check_widths(d_latent, d_rotary, d_query)
         positions = choose_positions(positions, d_rotary)
-        super().__init__(d_model, heads, d_head=d_head, bias=bias, dropout=dropout, positions=positions)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, bias=bias, dropout=dropout, positions=positions, **like)
         self.d_latent, self.d_rotary, self.d_query, self.norm = d_latent, d_rotary, d_query, norm
         inner, of_queries = heads * self.d_head, d_query or d_model
-        self.W_down = nn.Linear(d_model, d_latent, bias=False)
-        self.W_k = nn.Linear(d_latent, inner, bias=self.W_k.bias is not None)
-        self.W_v = nn.Linear(d_latent, inner, bias=self.W_v.bias is not None)
-        self.norm_latent = nn.RMSNorm(d_latent, eps=EPS) if norm else None
+        self.W_down = nn.Linear(d_model, d_latent, bias=False, **like)
+        self.W_k = nn.Linear(d_latent, inner, bias=self.W_k.bias is not None, **like)
+        self.W_v = nn.Linear(d_latent, inner, bias=self.W_v.bias is not None, **like)
+        self.norm_latent = nn.RMSNorm(d_latent, eps=EPS, **like) if norm else None
+        self.W_down_q: nn.Linear | None = None
+        self.norm_query: nn.RMSNorm | None = None
+        self.W_rotary_q: nn.Linear | None = None
+        self.W_rotary_k: nn.Linear | None = None
         if d_query is not None:
-            self.W_down_q = nn.Linear(d_model, d_query, bias=False)
-            self.W_q = nn.Linear(d_query, inner, bias=self.W_q.bias is not None)
-            self.norm_query = nn.RMSNorm(d_query, eps=EPS) if norm else None
+            self.W_down_q = nn.Linear(d_model, d_query, bias=False, **like)
+            self.W_q = nn.Linear(d_query, inner, bias=self.W_q.bias is not None, **like)
+            self.norm_query = nn.RMSNorm(d_query, eps=EPS, **like) if norm else None
         if d_rotary:
-            self.W_rotary_q = nn.Linear(of_queries, heads * d_rotary, bias=False)
-            self.W_rotary_k = nn.Linear(d_model, d_rotary, bias=False)
+            self.W_rotary_q = nn.Linear(of_queries, heads * d_rotary, bias=False, **like)
+            self.W_rotary_k = nn.Linear(d_model, d_rotary, bias=False, **like)
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads) -> "LatentAttention":
-        """Make the layer that does what a plain one does, and keeps its input; :func:`compress` makes shorter ones."""
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let the latent be as wide as the input; :func:`compress` makes narrower ones."""
         settings = layer.settings(positions=not turns(layer.positions))
         kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
         if {kdim, vdim} != {layer.d_model}:
@@ -165,11 +156,12 @@ class LatentAttention(Heads):
                 f"kdim = {kdim}, vdim = {vdim}, d_model = {layer.d_model}: keys and values come from one latent, so "
                 "all three must be equal"
             )
-        new = cls(**settings, d_latent=layer.d_model).to(layer.W_q.weight)
-        for name, old in layer.named_parameters():
-            new.get_parameter(name).copy_(old)
-        nn.init.eye_(new.W_down.weight)
-        return new.train(layer.training)
+        return settings | {"d_latent": layer.d_model}
+
+    def _become(self, layer: Heads) -> None:
+        """Keep the input itself."""
+        super()._become(layer)
+        nn.init.eye_(self.W_down.weight)
 
     def forward(
         self,
@@ -179,35 +171,27 @@ class LatentAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
         absorb: bool | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Compress, read in one of the two forms, merge."""
         if absorb is not None:
             check_flag(absorb=absorb)
-        q, rows = self.squeeze(query, key, value, mask, is_causal=is_causal, cache=cache)
+        key, mask = self._check_latent_call(query, key, value, mask, is_causal, cache)
+        q, rows = self._squeeze(query, key, cache)
         if absorb is None:
             absorb = cache is not None and self.absorbs(q.shape[2], rows.shape[2])
         read = self.read_absorbed if absorb else self.read_expanded
-        return self.merge(self.at_heads(read(q, rows, mask, is_causal)))
+        return self.W_o(core.merge_heads(self.at_heads(read(q, rows, mask, is_causal))))
 
     def absorbs(self, i: int, j: int) -> bool:
         """Whether the absorbed form takes fewer operations, with i queries and j latents that are there."""
         counted = count_forms(i, j, self.heads, self.d_head, self.d_latent, self.d_rotary)
         return counted.absorbed < counted.expanded
 
-    def project(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make queries and keys (b, h, n, d + d_rotary) and values (b, h, n, d): the expanded form."""
-        q, rows = self.squeeze(query, key, value, mask, is_causal=is_causal, cache=cache)
+        q, rows = self._squeeze(query, key, cache)
         return q, *self.expand(rows)
 
     def squeeze(
@@ -218,27 +202,24 @@ class LatentAttention(Heads):
         mask: Tensor | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary)."""
-        key, value = default_inputs(query, key, value, is_causal)
-        self.check(query, key, value)
-        if cache is not None:
-            if not hasattr(cache, "recall"):
-                raise TypeError(
-                    f"cache = {described(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory"
-                )
-            cache.check(self, query, key, value, mask)
+        """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary).
+
+        The arguments are those of :meth:`forward`.
+        """
+        key, _ = self._check_latent_call(query, key, value, mask, is_causal, cache)
+        return self._squeeze(query, key, cache)
+
+    def _squeeze(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
         start = 0 if cache is None else cache.length
-
-        def fresh() -> tuple[Tensor, Tensor]:
-            rows = self.compressed(self.W_down(key), self.norm_latent)[:, None]
-            if self.d_rotary:
-                rows = torch.cat([rows, self.into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
-            return rows, rows[..., : self.d_latent]
-
-        rows, _ = fresh() if cache is None else cache.recall(self, key, value, fresh)
-        return self.queries(query, start), rows
+        q = self.queries(query, start)
+        if cache is not None and cache.holds(key):
+            return q, cache.held()[0]
+        rows = self.compressed(self.W_down(key), self.norm_latent)[:, None]
+        if self.W_rotary_k is not None:
+            rows = torch.cat([rows, self._into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
+        return q, rows if cache is None else cache.update(rows, rows[..., : self.d_latent])[0]
 
     def compressed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
         """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words."""
@@ -246,10 +227,12 @@ class LatentAttention(Heads):
 
     def queries(self, x: Tensor, start: int) -> Tensor:
         """Make the queries of words at positions from ``start`` on: their own channels, then the turned ones."""
-        if self.d_query is not None:
+        if self.W_down_q is not None:
             x = self.compressed(self.W_down_q(x), self.norm_query)
         q = split_heads(self.W_q(x), self.heads)
-        return torch.cat([q, self.into_heads(self.W_rotary_q(x), self.heads, start)], -1) if self.d_rotary else q
+        if self.W_rotary_q is None:
+            return q
+        return torch.cat([q, self._into_heads(self.W_rotary_q(x), self.heads, start)], -1)
 
     def expand(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Make the keys and values of all heads from the rows."""
@@ -260,22 +243,22 @@ class LatentAttention(Heads):
     def read_expanded(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         """Read in the expanded form: every head has keys and values of its own."""
         k, v = self.expand(rows)
-        edits = self.edits(NOTHING)
-        if self.d_rotary and not edits:  # the fused kernel wants values as wide as keys
+        changes = self._in_order(NO_CHANGES)
+        if self.d_rotary and not changes:  # the fused kernel wants values as wide as keys
             v = F.pad(v, (0, self.d_rotary))
-        return self.read(q, k, v, mask, is_causal=is_causal, edits=edits)[..., : self.d_head]
+        return self._read(q, k, v, mask, is_causal=is_causal, changes=changes)[..., : self.d_head]
 
     def read_absorbed(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         """Read in the absorbed form: all heads share one key, the row, and one value, its latent."""
         w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
         own, turned = q.split([self.d_head, self.d_rotary], -1)
         scale, dropout = 1 / math.sqrt(q.shape[-1]), self.dropout if self.training else 0.0
-        edits = self.edits(NOTHING)
-        if edits and self.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
+        changes = self._in_order(NO_CHANGES)
+        if changes and self.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
             of_bias = scale * (own * self.W_k.bias.to(own).view(self.heads, 1, -1)).sum(-1, keepdim=True)
-            edits = self.edits(Edits(scores=lambda scores: scores + of_bias))
+            changes = Changes(scores=lambda scores: scores + of_bias).then(changes)
         shares: list[Tensor] = []
-        noted = self.W_v.bias is not None and (bool(edits) or dropout > 0 or mask is not None)
+        noted = self.W_v.bias is not None and (bool(changes) or dropout > 0 or mask is not None)
         if noted:  # a row of weights may not sum to 1, so it must be said how much of the bias is read
 
             def weigh(weights: Tensor) -> Tensor:
@@ -283,22 +266,20 @@ class LatentAttention(Heads):
                 shares.append(weights.sum(-1, keepdim=True))
                 return weights
 
-            edits = edits.then(weights=weigh)
-        if edits:
+            changes = changes.then(Changes(weights=weigh))
+        if changes:
             k, v = rows, rows[..., : self.d_latent]
         else:  # the fused kernel wants values as wide as keys, and gives each thread heads of its own
             k = v = rows.expand(-1, math.gcd(self.heads, torch.get_num_threads()), -1, -1)
-        read = attend(
+        read = core.attend(
             torch.cat([own @ w_k, turned], -1),
             k,
             v,
             mask,
             is_causal=is_causal,
             scale=scale,
-            enable_gqa=True,
             dropout=0.0 if noted else dropout,
-            edit_scores=edits.scores,
-            edit_weights=edits.weights,
+            changes=changes,
         )
         heads = read[..., : self.d_latent] @ w_v.mT
         if self.W_v.bias is None:
@@ -306,15 +287,33 @@ class LatentAttention(Heads):
         bias = self.W_v.bias.to(heads).view(self.heads, 1, -1)
         return heads + (shares[0].to(heads) * bias if noted else bias)
 
-    def check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Refuse inputs that the projections cannot take, and values that come from elsewhere than the keys."""
-        for name, x, linear in (
-            ("query", query, self.W_q if self.d_query is None else self.W_down_q),
-            ("key", key, self.W_down),
-            ("value", value, self.W_down),
-        ):
-            check_words(name, x, linear)
+    def _check_call(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        is_causal: bool,
+        cache: LayerCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        key, mask = self._check_latent_call(query, key, value, mask, is_causal, cache)
+        return key, key, mask
+
+    def _check_latent_call(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        is_causal: bool,
+        cache: LayerCache | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Ask once for everything that could go wrong, values that come from elsewhere than the keys among it."""
+        key, value = default_inputs(query, key, value, is_causal)
+        check_input("query", query, self.W_q if self.W_down_q is None else self.W_down_q)
+        check_input("key", key, self.W_down)
         if value is not key:
+            check_input("value", value, self.W_down)
             raise ValueError(
                 f"value {tuple(value.shape)} is another tensor than key {tuple(key.shape)}, but both are made from one "
                 "latent: leave value out"
@@ -322,20 +321,12 @@ class LatentAttention(Heads):
         if query.shape[0] != key.shape[0]:
             raise ValueError(f"query {tuple(query.shape)} and key {tuple(key.shape)} must have one batch size")
         check_positions(self.positions, query, key)
-
-    @checked
-    @torch.no_grad()
-    def take_heads(self, heads: Iterable[int]) -> "LatentAttention":
-        """Make a smaller layer of some heads; what all heads share stays whole.
-
-        :Taught in: pruning_heads.
-        """
-        chosen = check_choice(self, heads)
-        smaller = super().take_heads(chosen)
-        if self.d_rotary:
-            rows = (torch.tensor(chosen)[:, None] * self.d_rotary + torch.arange(self.d_rotary)).flatten()
-            smaller.W_rotary_q = cut_linear(self.W_rotary_q, rows, 0)
-        return smaller
+        if cache is not None:
+            check_cache(cache)
+            return key, cache.admit(self, query, key, value, mask)
+        if mask is not None:
+            check_visible(mask, query, key, self.heads)
+        return key, mask
 
     @checked
     def cost(
@@ -364,7 +355,9 @@ class LatentAttention(Heads):
         rows = {"W_down_q": b * i, "W_q": b * i, "W_rotary_q": b * i, "W_down": b * fresh, "W_rotary_k": b * fresh}
         rows |= {} if absorb else {"W_k": b * j, "W_v": b * j}
         rows |= {"W_o": b * i}
-        parts = {name: count_linear(getattr(self, name), n) for name, n in rows.items() if hasattr(self, name)}
+        parts = {
+            name: count_linear(getattr(self, name), n) for name, n in rows.items() if getattr(self, name) is not None
+        }
         scores, latents = b * self.heads * i * j, b * j * self.d_latent
         twice = 2 * scores if stored else 0  # written by one step and read by the next
         key, read = (wide, self.d_latent) if absorb else (self.d_head + self.d_rotary, self.d_head)

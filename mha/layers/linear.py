@@ -3,9 +3,9 @@
 :Taught in: overwrite.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -13,20 +13,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
-from mha.functional.attention import Edits
+from mha.functional import core
+from mha.functional.core import Changes
 from mha.functional.linear import (
     CHUNK,
-    delta_rule,
-    delta_weights,
-    linear_attention,
+    apply_delta_rule,
+    make_delta_weights,
     positive_features,
+    read_linear,
     share_by_sum,
 )
-from mha.functional.masks import check_mask
-from mha.layers.base import Heads, cut_linear
-from mha.layers.cache import KeyValueCache, MemoryCache, Reader
+from mha.layers.cache import KeyValueCache, LayerCache, MemoryCache, Reader, check_growing, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.hooks import Tap
+from mha.layers.multi_head import Heads
 
 OPEN = 4.0  # added before the sigmoid of a decay: at first a word leaves 98 % of the memory
 ONES = 1  # channels that linear attention adds to its values, for the sum of the weights
@@ -35,8 +35,8 @@ ONES = 1  # channels that linear attention adds to its values, for the sum of th
 class StateCache(KeyValueCache):
     """Remember all words in one table of fixed size: nothing is kept for each word, however many there are.
 
-    Hand it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Filling stands
-    in front and is never written: ``mask=cache.mask(x_new.shape[1])`` at every call.
+    Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Padding stands
+    in front and is never written.
 
     :Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); padding (b,).
     :Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
@@ -44,72 +44,81 @@ class StateCache(KeyValueCache):
     :Taught in: overwrite.
     """
 
+    keeps_every_token = False
+
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Begin with an empty table; each text's first ``padding`` positions are none of its words."""
+        """Begin with an empty table; each sequence's first ``padding`` positions hold none of its tokens."""
         super().__init__(capacity, padding)
         self.state: Tensor | None = None
-        self._padding = None if self._words is None else self._words.logical_not().sum(-1)[:, 0, 0]
-        self._words = None
+        self._padding = None if self._tokens is None else self._tokens.logical_not().sum(-1)[:, 0, 0]
+        self._tokens = None
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the words, not the padding, among all positions so far and ``new`` ones; None without padding."""
+        """Show the tokens, not the padding, among all positions so far and ``new`` ones; None without padding."""
         check_whole(new=new)
         if self._padding is None:
             return None
-        places = torch.arange(self.length + new, device=self._padding.device)
+        places = torch.arange(self._length + new, device=self._padding.device)
         return (places >= self._padding[:, None])[:, None, None]
 
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """Refuse a call before anything is stored, so that a refused call leaves the cache as it was."""
-        weights = [*layer.W_k.parameters(), *layer.W_v.parameters()]
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (*weights, key, value)):
-            refuse_gradients()
-        super().check(layer, query, key, value, mask)
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Refuse a call before anything is stored.
+
+        A mask may hide the padding, which the cache does by itself, and nothing else; to see that, its numbers are
+        read, which waits for the device. Without a mask nobody waits.
+        """
+        LayerCache.admit(self, layer, query, key, value, mask)
+        check_growing(layer, query, key, value, mask, self._length)
         if self.state is not None and len(self.state) != len(query):
             raise ValueError(
-                f"query has shape {tuple(query.shape)}, but the cache holds {len(self.state)} texts: words of "
-                f"{len(query)} texts do not continue them. Use a new cache"
+                f"query has shape {tuple(query.shape)}, but the cache holds {len(self.state)} sequences: tokens of "
+                f"{len(query)} sequences do not continue them. Use a new cache"
             )
         wide = torch.promote_types(query.dtype, torch.float32)
         if self.state is not None and self.state.dtype != wide and not torch.is_autocast_enabled(query.device.type):
             raise ValueError(
                 f"query has dtype {query.dtype}, which does not continue the cache's {self.state.dtype}: take a new one"
             )
+        if self._padding is not None:
+            if len(self._padding) not in (1, len(query)):
+                raise ValueError(
+                    f"the cache's padding is of {len(self._padding)} sequences, but {len(query)} came: give one number "
+                    "for each"
+                )
+            self._padding = self._padding.to(query.device)
         shown = self.mask(query.shape[1])
         if mask is not None and bool((mask != (True if shown is None else shown)).any()):
             raise ValueError(
-                f"mask {tuple(mask.shape)} hides more than the cache's padding: the cache keeps one table for all "
-                "words and cannot hide one of them. Leave out words that nobody may read, or feed the text without "
-                "a cache"
+                f"mask {tuple(mask.shape)} hides something else than the cache's padding: the cache keeps one table "
+                "for all tokens and cannot hide one of them. Leave out tokens that nobody may read, or feed the "
+                "sequence without a cache"
             )
+        return shown
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Make the keys and values of the new words only: the layer writes them, and :meth:`keep` stores the table."""
-        return fresh()
+    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of the new tokens only: the layer writes them, and :meth:`keep` stores the table.
 
-    def keep(self, layer: Reader, state: Float[Tensor, "b h d c"], new: int) -> None:
-        """Store the table, after ``new`` words more."""
-        if state.requires_grad:
-            refuse_gradients()
-        self.state, self._maps = state, (layer.W_k, layer.W_v)
-        self.length += new
+        There is no room for each token.
+        """
+        return k, v
 
-    def append(self, k: Tensor, v: Tensor) -> NoReturn:
-        """Refuse: there is no room for each word."""
-        raise ValueError(f"k {tuple(k.shape)} and v {tuple(v.shape)}: this cache keeps one table, not keys and values")
+    def keep(self, state: Float[Tensor, "b h d c"], new: int) -> None:
+        """Store the table, after ``new`` tokens more."""
+        check_no_gradients(state, state)
+        self.state = state
+        self._length += new
+        self._stored()
+
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        self.state = None if self.state is None else rows(self.state)
+        if self._padding is not None and len(self._padding) > 1:
+            self._padding = rows(self._padding)
 
     @property
     def bytes(self) -> int:
-        """How much memory is taken: the same after one word and after a million."""
+        """How much memory is taken: the same after one token and after a million."""
         return 0 if self.state is None else self.state.nbytes
-
-
-def refuse_gradients() -> NoReturn:
-    """Refuse to store what has gradients."""
-    raise ValueError("a cache is for inference and stores no gradients: call the layer under torch.no_grad()")
 
 
 def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
@@ -121,12 +130,12 @@ def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
     )
 
 
-def hides_words(mask: Tensor | None) -> bool:
+def hides_alike(mask: Tensor | None) -> bool:
     """Whether a mask hides the same words from all queries, or nothing."""
     return mask is None or (isinstance(mask, Tensor) and mask.ndim > 1 and mask.shape[-2] == 1)
 
 
-def open_taps(layer: Heads) -> list[str]:
+def watched_places(layer: Heads) -> list[str]:
     """Name the places of weights at which somebody watches."""
     taps: dict[str, Tap] = {"scores": layer.at_scores, "weights": layer.at_weights}
     return [name for name, tap in taps.items() if tap.is_open]
@@ -134,7 +143,7 @@ def open_taps(layer: Heads) -> list[str]:
 
 def refuse_watching(layer: Heads, cache: object) -> None:
     """Refuse to show weights behind a table: the words that they would belong to are not kept."""
-    watched = open_taps(layer)
+    watched = watched_places(layer)
     if watched and isinstance(cache, StateCache):
         raise ValueError(
             f"somebody watches or edits the {' and '.join(watched)} of this layer, but behind a StateCache there are "
@@ -169,7 +178,7 @@ class LinearAttention(Heads):
     :Taught in: overwrite.
     """
 
-    heads_apart = True
+    together = None
 
     @checked
     def __init__(
@@ -182,13 +191,15 @@ class LinearAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
 
     @classmethod
-    @checked
-    def from_plain(cls, layer: Heads) -> "LinearAttention":
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Refuse: no setting of this layer is softmax attention."""
         refuse_plain(cls, layer, "eˢ is no product of finitely many features of a query and of a key")
 
@@ -200,31 +211,41 @@ class LinearAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, write, read, merge; or the explicit formula, where somebody needs its weights."""
-        check_cache(self, cache)
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        check_table(self, cache)
         if isinstance(cache, StateCache):
             refuse_dropout(self)
-        elif self.needs_weights(mask):
-            return self.merge(self.explicit(q, k, v, mask, is_causal=is_causal))
-        words, state = written_words(mask, cache, q, k), cache.state if isinstance(cache, StateCache) else None
-        heads, state = linear_attention(q, k, v, words, is_causal=is_causal, state=state)
+        key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
+        q, k, v = self._project(query, key, value, cache)
         if isinstance(cache, StateCache):
-            cache.keep(self, state, k.shape[2])
-        return self.merge(self.at_heads(heads))
+            heads, state = read_linear(q, k, v, written(mask, k), is_causal=is_causal, state=cache.state)
+            cache.keep(state, k.shape[2])
+        elif self.needs_weights(mask):
+            return self.W_o(core.merge_heads(self.explicit(q, k, v, mask, is_causal=is_causal)))
+        else:
+            heads, _ = read_linear(q, k, v, written(mask, k), is_causal=is_causal)
+        return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def needs_weights(self, mask: Tensor | None) -> bool:
-        """Whether somebody looks at the weights, drops some, or hides other words from each query."""
-        return bool(open_taps(self)) or (self.training and self.dropout > 0) or not hides_words(mask)
+        """Whether somebody looks at the weights, drops some, or hides other words from each query.
+
+        So it is in a graph that is exported too: chunks would be counted once, for one length.
+        """
+        return (
+            torch.compiler.is_exporting()
+            or bool(watched_places(self))
+            or (self.training and self.dropout > 0)
+            or not hides_alike(mask)
+        )
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool) -> Tensor:
         """Read with the weights written down: (b, h, i, d)."""
         wide = torch.promote_types(v.dtype, torch.float32)
         q, k = positive_features(q.to(wide)), positive_features(k.to(wide))
-        edits = Edits(normalize=share_by_sum)
-        heads = self.attend(q, k, v.to(wide), mask, is_causal=is_causal, scale=1.0, explicit=True, edits=edits)
+        changes = Changes(normalize=share_by_sum)
+        heads = self._attend(q, k, v.to(wide), mask, is_causal, scale=1.0, explicit=True, changes=changes)
         return heads.to(v.dtype)
 
     @checked
@@ -273,7 +294,8 @@ class DeltaAttention(Heads):
     :Taught in: overwrite.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("write", "decay")
 
     @checked
     def __init__(
@@ -285,19 +307,20 @@ class DeltaAttention(Heads):
         erase: bool = True,
         d_head: int | None = None,
         bias: bool | str = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer, with ``decay`` or α = 1, and with the delta rule's ``erase`` or writing v alone.
 
         Other keywords are those of :class:`mha.Heads`.
         """
-        super().__init__(d_model, heads, d_head=d_head, bias=bias)
+        super().__init__(d_model, heads, d_head=d_head, bias=bias, device=device, dtype=dtype)
         self.erase = erase
-        self.write = nn.Linear(d_model, heads)
-        self.decay = nn.Linear(d_model, heads) if decay else None
+        self.write = nn.Linear(d_model, heads, device=device, dtype=dtype)
+        self.decay = nn.Linear(d_model, heads, device=device, dtype=dtype) if decay else None
 
     @classmethod
-    @checked
-    def from_plain(cls, layer: Heads) -> "DeltaAttention":
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Refuse: no setting of this layer is softmax attention."""
         refuse_plain(cls, layer, "what a word reads depends on the order in which the others were written")
 
@@ -309,47 +332,38 @@ class DeltaAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, write and read word after word, merge."""
-        check_cache(self, cache)
+        check_table(self, cache)
         if isinstance(cache, MemoryCache) or (key is not None and key is not query):
             refuse_memory(self, key)
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
+        key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         check_order(self, query, is_causal)
+        q, k, v = self._project(query, key, value, cache)
         q, k = (F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1) for x in (q, k))
         beta, log_decay = self.rates(query)
-        words = written_words(mask, cache, q, k)
+        words = written(mask, k)
         if words is not None:
             k, beta = k.masked_fill(~words.mT, 0), beta.masked_fill(~words[:, :, 0], 0)
             log_decay = None if log_decay is None else log_decay.masked_fill(~words[:, :, 0], 0)
-        if open_taps(self):
+        if watched_places(self) or torch.compiler.is_exporting():  # chunks would be counted once, for one length
             scores = self.at_scores(q @ k.mT)
-            weights = self.at_weights(delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
-            return self.merge(self.at_heads((weights @ v.to(weights)).to(v.dtype)))
-        state = cache.state if isinstance(cache, StateCache) else None
-        heads, state = delta_rule(q, k, v.to(q.dtype), beta, log_decay, erase=self.erase, state=state)
-        if isinstance(cache, StateCache):
-            cache.keep(self, state, k.shape[2])
-        return self.merge(self.at_heads(heads.to(v.dtype)))
+            weights = self.at_weights(make_delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
+            heads = (weights @ v.to(weights)).to(v.dtype)
+        else:
+            state = cache.state if isinstance(cache, StateCache) else None
+            heads, state = apply_delta_rule(q, k, v.to(q.dtype), beta, log_decay, erase=self.erase, state=state)
+            heads = heads.to(v.dtype)
+            if isinstance(cache, StateCache):
+                cache.keep(state, k.shape[2])
+        return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def rates(self, x: Float[Tensor, "b n m"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"] | None]:
         """Return how much of what a key reads each word overwrites (β), and the logarithm of the decay (log α)."""
         wide = torch.promote_types(x.dtype, torch.float32)
         beta = self.write(x).to(wide).sigmoid().mT
         return beta, None if self.decay is None else F.logsigmoid(self.decay(x).to(wide) + OPEN).mT
-
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "DeltaAttention":
-        """Make a smaller layer of some heads; each keeps its rates.
-
-        :Taught in: pruning_heads.
-        """
-        chosen = sorted(heads)
-        smaller = super().take_heads(chosen)
-        smaller.write = cut_linear(self.write, torch.tensor(chosen), 0)
-        smaller.decay = None if self.decay is None else cut_linear(self.decay, torch.tensor(chosen), 0)
-        return smaller
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:
@@ -378,7 +392,7 @@ class DeltaAttention(Heads):
 # ---- what both check
 
 
-def check_cache(layer: Heads, cache: object) -> None:
+def check_table(layer: Heads, cache: object) -> None:
     """Refuse caches that keep something else than the layer writes, and what cannot be had behind a table."""
     if cache is not None and not isinstance(cache, StateCache | MemoryCache):
         raise TypeError(
@@ -405,21 +419,17 @@ def check_order(layer: Heads, query: Tensor, is_causal: bool) -> None:
         )
 
 
-def written_words(mask: Tensor | None, cache: object, q: Tensor, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
-    """Say which of the new words are written into the table; None is all of them."""
-    n = k.shape[2]
-    if isinstance(cache, StateCache):  # which has checked that the mask says the same
-        shown = cache.mask(n)
-        return None if shown is None else shown[..., -n:]
+def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
+    """Say which of the newest tokens, whose keys these are, are written into the table; None is all of them."""
     if mask is None:
         return None
-    check_mask(mask, (*q.shape[:3], n), q.device)
-    if not hides_words(mask):
+    if not hides_alike(mask):
         raise ValueError(
             f"mask of shape {tuple(mask.shape)} hides other words from each query, but all queries read one table: "
             "give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
         )
-    return (mask if mask.ndim == 4 else mask[None, None]).expand(-1, -1, 1, n)
+    n = k.shape[2]
+    return (mask if mask.ndim == 4 else mask[None, None]).expand(-1, -1, 1, -1)[..., -n:].expand(-1, -1, 1, n)
 
 
 # ---- what both cost

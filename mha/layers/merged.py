@@ -3,34 +3,43 @@
 :Taught in: merge_and_deepen.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_is_tensor, check_whole, checked, described
-from mha.functional.attention import NOTHING, split_heads
-from mha.layers.base import Heads, check_no_padding
-from mha.layers.cache import MemoryCache
+from mha.functional import core
+from mha.functional.core import split_heads
+from mha.layers.cache import LayerCache, MemoryCache, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear
+from mha.layers.inputs import check_no_padding
+from mha.layers.multi_head import Heads
 
 
 class MergedCache(MemoryCache):
     """Remember the memory's keys and values, and the sum of the own values so far: one vector a head.
 
-    Hand it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
+    Pass it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
 
     :Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
     :Taught in: merge_and_deepen.
     """
 
+    keeps_every_token = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.length = 0
         self._total: Tensor | None = None
         self._count: Tensor | None = None
+
+    def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
+        super()._move(rows)
+        if self._total is not None and self._count is not None:
+            self._total, self._count = rows(self._total), rows(self._count) if len(self._count) > 1 else self._count
 
     def mask(self, new: int) -> None:
         """Hide nothing: this cache knows of no padding."""
@@ -40,12 +49,11 @@ class MergedCache(MemoryCache):
         self, total: Float[Tensor, "b h n d"], count: Float[Tensor, "c 1 n 1"]
     ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "c 1 n 1"]]:
         """Add what was summed before to the sums of a new chunk, and keep the last of them."""
-        if total.requires_grad:
-            raise ValueError("a cache stores no gradients: call the layer under torch.no_grad()")
+        check_no_gradients(total, count)
         if self._total is not None and self._count is not None:
             total, count = total + self._total, count + self._count
         self._total, self._count = total[:, :, -1:].clone(), count[:, :, -1:].clone()
-        self.length += total.shape[2]
+        self._length += total.shape[2]
         return total, count
 
 
@@ -68,7 +76,7 @@ def check_own_mask(own_mask: Tensor, query: Tensor, name: str = "own_mask") -> N
         raise TypeError(f"{name} is {own_mask.dtype} on {own_mask.device}, but must be torch.bool on {query.device}")
 
 
-def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: MemoryCache | None) -> None:
+def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: LayerCache | None) -> None:
     """Refuse a call that has nothing to read, or a cache without a running sum."""
     if key is None:
         raise ValueError("key = None: a merged layer reads a memory and averages its own words: call layer(x, memory)")
@@ -79,7 +87,9 @@ def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache
 
 
 class MergedAttention(Heads):
-    """Read a memory, and add to each head the average of the decoder's own values up to the present word.
+    """Attend with merged attention: read a memory, and add an average.
+
+    To each head the average of the decoder's own values up to the present word is added.
 
     :Plain when: ``average`` is False: cross-attention.
     :Changes: the heads, by Σ_{n ≤ i} W_v x_n / i, which the same ``W_v`` makes that reads the memory. There are no
@@ -96,7 +106,7 @@ class MergedAttention(Heads):
     :Taught in: merge_and_deepen.
     """
 
-    heads_apart = True
+    together = None
 
     @checked
     def __init__(
@@ -110,21 +120,20 @@ class MergedAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         self.average = average
         if average:
             check_width(d_model, self.W_v.in_features)
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, *, average: bool = False) -> "MergedAttention":
-        """Make a merged layer with the weights of a plain one: the same layer, unless the ``average`` is added."""
-        merged = cls(**layer.settings(positions=False), average=average)
-        merged.to(layer.W_q.weight).load_state_dict(layer.state_dict())
-        return merged.train(layer.training)
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Leave the average out."""
+        return layer.settings(positions=False) | {"average": False}
 
     def forward(
         self,
@@ -135,24 +144,25 @@ class MergedAttention(Heads):
         *,
         is_causal: bool = False,
         own_mask: Bool[Tensor, "..."] | None = None,
-        cache: MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, add the average, merge."""
         if self.average:
             check_call(query, key, own_mask, cache)
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        heads = self.read(q, k, v, mask, is_causal=is_causal, edits=self.edits(NOTHING))
-        return self.merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
+        key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
+        q, k, v = self._project(query, key, value, cache)
+        heads = self._read(q, k, v, mask, is_causal=is_causal, changes=self._in_order(self.changes()))
+        return self.W_o(core.merge_heads(self.at_heads(self.add_average(heads, query, own_mask, cache))))
 
     def add_average(
-        self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: MemoryCache | None
+        self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: LayerCache | None
     ) -> Float[Tensor, "b h i d"]:
         """Add the average of the own words to what the heads have read, unless it is switched off."""
         if self.average:
             running = None if cache is None else cast(MergedCache, cache)  # check_call has looked
             return heads + self.own_average(x, own_mask, running)
         if isinstance(cache, MergedCache):
-            cache.length += x.shape[1]  # nothing to remember, but these words have been fed
+            cache._length += x.shape[1]  # nothing to remember, but these words have been fed
         return heads
 
     def own_average(
@@ -169,9 +179,7 @@ class MergedAttention(Heads):
         return (total / count.clamp(min=1)).to(v.dtype)
 
     @checked
-    def new_cache(  # type: ignore[override]  # it is called with a memory, so its cache is another one
-        self, capacity: int = 1024, padding: Tensor | list[int] | None = None
-    ) -> MergedCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> MergedCache:
         """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
         check_whole(capacity=capacity)
         check_no_padding(self, padding)

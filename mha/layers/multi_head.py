@@ -1,32 +1,105 @@
-"""The plain layers: many heads, and one head alone.
+"""Multi-head attention (MHA): project, attend, merge. Every other layer says only what it does in another way.
 
-:Taught in: why_attention, why_many_heads, split_and_merge, output_projection.
+Every layer is called ``layer(query, key=None, value=None, mask=None, *, is_causal=False)``. ``layer(x)`` is
+self-attention, ``layer(x, memory)`` is cross-attention.
+
+:Taught in: why_many_heads, split_and_merge, output_projection.
 """
 
+import copy
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, attend
-from mha.layers.base import Heads, check_inputs, default_inputs
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional import core
+from mha.functional.attention import check_dropout, check_qkv, check_settings, check_visible
+from mha.functional.core import NO_CHANGES, Changes
+from mha.layers import inputs
+from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, Tapped, tapped
+from mha.layers.hooks import Tap, open_taps
+from mha.layers.positions import RelativePositions
+from mha.layers.surgery import check_choice, cut_linear, cut_part, rows_of
+
+Layer = TypeVar("Layer", bound="Heads")
 
 
-class MultiHeadAttention(Heads):
-    """Attend several times at once, each time with own queries, keys and values, and mix what was read.
+class Heads(nn.Module):
+    """The algorithm that all layers share: four projections, the split into heads, the read, and the merge.
 
-    :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
-    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
-        look; returns (b, i, d_model).
-    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
-    :Source: Vaswani et al. 2017, section 3.2.2.
-    :Taught in: why_many_heads, split_and_merge, output_projection, positions.
+    A variant is a class under this one that changes one of these steps, and inherits the others:
+
+    - ``_project`` makes queries, keys and values;
+    - ``changes`` says what happens to scores, normalization and weights;
+    - ``_gates`` makes what the head outputs are multiplied by;
+    - ``_read`` reads from the values, where the formula is another one;
+    - ``of_heads`` names the parts of its own that have rows for each head, so that heads can be taken out;
+    - ``plain_settings`` and ``_become`` make it from a plain layer.
+
+    The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights. ``positions`` is a slot for positions
+    that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
+
+    :Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → g·d), ``W_v`` (vdim → g·d), ``W_o`` (h·d → d_model), for h heads
+        and g KV heads of width d.
+    :Raises: ValueError where the heads do not divide ``d_model``, or a size or the dropout is out of range.
+    :Taught in: split_and_merge.
     """
 
-    heads_apart = True
-    is_plain = True
+    is_plain = False  # whether it is attention as the paper has it, of which variants can be made
+    together: str | None = "its class does not say that its heads can be computed apart"  # why no head can be taken out
+    of_heads: tuple[str, ...] = ()  # parts with equally many rows for each head, beside the four projections
+    scale: float | None = None  # of the scores; 1/√d where it is None
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the four projections.
+
+        :param d_model: the width of the queries' input, and of the output.
+        :param heads: how many heads attend, h.
+        :param kv_heads: how many heads of keys and values they share, g; ``heads`` unless given.
+        :param d_head: the width of a head, d; d_model / heads unless given.
+        :param kdim: the width of the keys' input; ``d_model`` unless given.
+        :param vdim: the width of the values' input; ``d_model`` unless given.
+        :param bias: True, False, or the letters of the projections that have one, such as "qkv".
+        :param dropout: the share of attention weights dropped in training, at least 0 and below 1.
+        :param positions: what acts on queries, keys or scores inside the layer; nothing unless given.
+        :param device: where the weights are made; torch's default unless given.
+        :param dtype: the type of the weights; torch's default unless given.
+        """
+        super().__init__()
+        self.d_model, self.heads, self.kv_heads = d_model, heads, heads if kv_heads is None else kv_heads
+        self.d_head = inputs.head_width(d_model, heads, d_head)
+        inputs.check_groups(heads, self.kv_heads)
+        kdim, vdim = inputs.input_widths(d_model, kdim, vdim)
+        with_bias, like = inputs.biased(bias), {"device": device, "dtype": dtype}
+        check_dropout(dropout)
+        self.dropout, self.positions = dropout, positions
+        inner, shared = heads * self.d_head, self.kv_heads * self.d_head
+        self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias, **like)
+        self.W_k = nn.Linear(kdim, shared, bias="k" in with_bias, **like)
+        self.W_v = nn.Linear(vdim, shared, bias="v" in with_bias, **like)
+        self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias, **like)
+        self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
+
+    # ---- the algorithm
 
     def forward(
         self,
@@ -36,65 +109,337 @@ class MultiHeadAttention(Heads):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
-        """Project, attend, merge. With a :class:`mha.KeyValueCache` the queries also see what was fed before."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
+        """Project, attend, merge.
 
+        :param query: what asks, (b, i, d_model).
+        :param key: what is compared with, (b, j, kdim); the query unless given.
+        :param value: what is read, (b, j, vdim); the key unless given.
+        :param mask: (i, j) or (b, h, i, j), True = may look; everything may be looked at unless given.
+        :param is_causal: whether each token sees only itself and what came before.
+        :param cache: keys and values of earlier calls, which the queries see too.
+        """
+        key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
+        q, k, v = self._project(query, key, value, cache)
+        heads = self._attend(q, k, v, mask, is_causal, gates=self._gates(query, q))
+        return self.W_o(core.merge_heads(heads))
 
-class SelfAttention(Tapped):
-    """Attend once: one head with its own widths, and no mixing afterwards.
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
+        """Make queries, keys and values and cut them into heads: q (b, h, i, d), k and v (b, g, j, d)."""
+        start = 0 if cache is None else cache.length
+        q = self._into_heads(self.W_q(query), self.heads, start)
+        if cache is not None and cache.holds(key):
+            return q, *cache.held()
+        v = core.split_heads(self.W_v(value), self.kv_heads)
+        if cache is not None and cache.keeps_raw_keys and self.positions is not None:
+            k, v = cache.update(core.split_heads(self.W_k(key), self.kv_heads), v)
+            return q, self.positions.turn(k, cache.length - k.shape[2]), v
+        k = self._into_heads(self.W_k(key), self.kv_heads, start)
+        return (q, k, v) if cache is None else (q, *cache.update(k, v))
 
-    :Costs: d_model · (2·d_k + d_v) weights, plus biases.
-    :Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
-        returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
-    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
-    :Source: Vaswani et al. 2017, section 3.2.1.
-    :Taught in: why_attention.
-    """
+    def _into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
+        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
+        x = core.split_heads(x, heads)
+        return x if self.positions is None else self.positions.turn(x, start)
 
-    @checked
-    def __init__(self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False) -> None:
-        """Make three projections; ``d_k`` and ``d_v`` are ``d_model`` unless they are given."""
-        super().__init__()
-        d_k, d_v = d_model if d_k is None else d_k, d_model if d_v is None else d_v
-        if min(d_model, d_k, d_v) < 1:
-            raise ValueError(f"d_model = {d_model}, d_k = {d_k}, d_v = {d_v}: each must be at least 1")
-        self.W_q = nn.Linear(d_model, d_k, bias=bias)
-        self.W_k = nn.Linear(d_model, d_k, bias=bias)
-        self.W_v = nn.Linear(d_model, d_v, bias=bias)
-        self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
+    def changes(self) -> Changes:
+        """Say what this kind of layer changes between scores and weights; plain attention changes nothing."""
+        return NO_CHANGES
 
-    def forward(
+    def _gates(self, query: Tensor, q: Tensor) -> Tensor | None:
+        """Make what the head outputs are multiplied by, (b, h, i, 1) or (b, h, i, d); plain attention has no gates."""
+        return None
+
+    def _attend(
         self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j m"] | None = None,
-        value: Float[Tensor, "b j m"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        is_causal: bool,
+        *,
+        gates: Tensor | None = None,
+        scale: float | None = None,
+        explicit: bool = False,
+        changes: Changes | None = None,
+    ) -> Tensor:
+        """Read past the taps, and gate what was read: (b, h, i, d)."""
+        changes = self._in_order(self.changes() if changes is None else changes)
+        scale = self.scale if scale is None else scale
+        heads = self._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, changes=changes)
+        return self.at_heads(heads if gates is None else heads * gates)
+
+    def _in_order(self, changes: Changes) -> Changes:
+        """Put the bias of positions behind the layer's own changes, and last whoever watches."""
+        if self.positions is not None and self.positions.bias is not None:
+            changes = changes.then(Changes(scores=self.positions.bias))
+        watched = open_taps(self.at_scores, self.at_weights)
+        return changes if watched is NO_CHANGES else changes.then(watched)
+
+    def _read(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        *,
+        is_causal: bool,
+        scale: float | None = None,
+        explicit: bool = False,
+        changes: Changes = NO_CHANGES,
+    ) -> Tensor:
+        """Read from the values: softmax(q kᵀ · scale) v, with this layer's dropout in training."""
+        dropout = self.dropout if self.training else 0.0
+        return core.attend(
+            q, k, v, mask, is_causal=is_causal, scale=scale, dropout=dropout, explicit=explicit, changes=changes
+        )
+
+    def _check_call(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        is_causal: bool,
+        cache: LayerCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Ask once for everything that could go wrong; return key, value and the mask that holds."""
+        key, value = inputs.default_inputs(query, key, value, is_causal)
+        inputs.check_inputs(self, query, key, value)
+        if self.positions is not None:
+            inputs.check_positions(self.positions, query, key)
+        if cache is not None:
+            inputs.check_cache(cache)
+            return key, value, cache.admit(self, query, key, value, mask)
+        if mask is not None:
+            inputs.check_visible(mask, query, key, self.heads)
+        return key, value, mask
+
+    # ---- its steps, one by one
+
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
         *,
         is_causal: bool = False,
-    ) -> Float[Tensor, "b i c"]:
-        """Project and read; the axis of heads is there, with one entry, so that masks mean the same everywhere."""
-        key, value = default_inputs(query, key, value, is_causal)
-        check_inputs(self, query, key, value)
-        q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
-        edits = tapped(self, NOTHING)
-        read = attend(q, k, v, mask, is_causal=is_causal, edit_scores=edits.scores, edit_weights=edits.weights)
-        return self.at_heads(read)[:, 0]
+        cache: LayerCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
+
+        The arguments are those of :meth:`forward`. With a cache the keys and values of the past come first.
+        """
+        key, value, _ = self._check_call(query, key, value, mask, is_causal, cache)
+        q, k, v = self._project(query, key, value, cache)
+        return q, k, v
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        explicit: bool = False,
+        changes: Changes | None = None,
+        gates: Tensor | None = None,
+    ) -> Tensor:
+        """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d).
+
+        :param scale: of the scores; the layer's own unless given.
+        :param explicit: whether the formula is written out (eager), instead of torch's fused kernel.
+        :param changes: in the place of what :meth:`changes` says.
+        :param gates: what the head outputs are multiplied by, (b, h, i, 1) or (b, h, i, d); nothing unless given.
+        """
+        check_settings(scale, is_causal=is_causal, explicit=explicit)
+        self._check_qkv(q, k, v)
+        check_visible(q, k, mask)
+        return self._attend(q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes)
+
+    def _check_qkv(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Refuse what :meth:`attend` cannot read."""
+        check_qkv(q, k, v, enable_gqa=self.kv_heads < self.heads)
+
+    def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
+        """Put the heads side by side and mix them with ``W_o``."""
+        inputs.check_heads(heads, self.heads, self.W_o)
+        return self.W_o(core.merge_heads(heads))
+
+    def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
+        """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``.
+
+        :param heads: the head outputs, as ``seen.heads`` shows them.
+        :Taught in: output_projection.
+        """
+        inputs.check_heads(heads, self.heads, self.W_o)
+        blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
+        return torch.einsum("bhid,mhd->bhim", heads, blocks)
+
+    # ---- from a plain layer, to fewer heads, on paper, with a cache
+
+    def settings(self, *, biases: str = "qkvo", positions: bool = True) -> dict[str, Any]:
+        """Return the keywords that make this plain layer, so that a variant can be made from it.
+
+        :param biases: the letters of the biases that the variant can have.
+        :param positions: whether it has room for them.
+        :Raises: ValueError for another kind of layer, and for positions that the variant has no room for.
+        """
+        if not self.is_plain:
+            raise ValueError(f"{type(self).__name__} is no plain layer: give a MultiHeadAttention")
+        if self.positions is not None and not positions:
+            inside = type(self.positions).__name__
+            raise ValueError(
+                f"this layer has {inside} inside, which belong to heads of their own: take one without them"
+            )
+        keywords = {
+            "d_model": self.d_model,
+            "heads": self.heads,
+            "d_head": self.d_head,
+            "kdim": self.W_k.in_features,
+            "vdim": self.W_v.in_features,
+            "bias": "".join(letter for letter in biases if getattr(self, f"W_{letter}").bias is not None),
+            "dropout": self.dropout,
+        }
+        return keywords | ({"positions": self.positions} if positions else {})
+
+    @classmethod
+    @checked
+    @torch.no_grad()
+    def from_plain(cls: type[Layer], layer: "Heads", **settings: Any) -> Layer:
+        """Make a layer of this kind with the weights of a plain one.
+
+        :param layer: a plain layer, such as :class:`mha.MultiHeadAttention`.
+        :param settings: keywords of the constructor. Without any the new layer computes what the plain one does.
+        :Raises: ValueError where this kind of layer cannot compute that.
+        """
+        like = layer.W_q.weight
+        new = cls(**(cls.plain_settings(layer) | settings), device=like.device, dtype=like.dtype)
+        new._become(layer)
+        return new.train(layer.training)
+
+    @classmethod
+    def plain_settings(cls, layer: "Heads") -> dict[str, Any]:
+        """Return the keywords with which this kind of layer is the given plain one."""
+        return layer.settings()
+
+    def _become(self, layer: "Heads") -> None:
+        """Take the weights of a plain layer, and let parts of one's own change nothing."""
+        for name, weight in layer.named_parameters():
+            self.get_parameter(name).copy_(weight)
 
     @checked
-    def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does.
+    @torch.no_grad()
+    def take_heads(self: Layer, heads: Iterable[int]) -> Layer:
+        """Make a smaller layer of some heads, given by number; it is as this one with the others silent.
 
+        It has fewer rows of ``W_q``, ``W_k`` and ``W_v``, fewer columns of ``W_o``, and the chosen heads' rows of parts
+        of its own. Heads that share keys go together. A layer whose heads need each other refuses. What is given is the
+        complement of what ``prune_heads`` of transformers wants.
+
+        :param heads: the numbers of the heads that stay, each once.
+        :Raises: ValueError for numbers of no heads, and where the heads cannot be taken apart.
+        :Taught in: pruning_heads.
+        """
+        chosen = check_choice(self, heads)
+        group = self.heads // self.kv_heads
+        shared = sorted({h // group for h in chosen})
+        new = copy.deepcopy(self)
+        new.heads, new.kv_heads = len(chosen), len(shared)
+        for name, part in list(new.named_children()):
+            if isinstance(part, Tap):  # who watches the old layer watches only that
+                setattr(new, name, Tap())
+        for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
+            setattr(new, name, cut_linear(getattr(self, name), rows_of(kept, self.d_head), 0))
+        new.W_o = cut_linear(self.W_o, rows_of(chosen, self.W_o.in_features // self.heads), 1)
+        for name in self.of_heads:
+            setattr(new, name, cut_part(getattr(self, name), chosen, self.heads))
+        if self.positions is not None:
+            new.positions = self.positions.take_heads(chosen, self.heads)
+        return new
+
+    @checked
+    def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
+        """Count one call on paper.
+
+        :param b: how many sequences are in the batch.
+        :param i: how many queries each has.
+        :param j: how many keys; i unless given.
+        :param fresh: how many keys are projected, where a cache holds the others; all unless given.
+        :param stored: whether the weights are materialized, by the explicit formula instead of the fused kernel.
         :Taught in: counting_cost.
         """
-        fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
-        return count_attention(self, b, i, j, None, stored=stored or not fused)
+        stored = stored or getattr(self.positions, "bias", None) is not None
+        return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
     @checked
-    def new_cache(self, capacity: int = 1024) -> KeyValueCache:
-        """Refuse: this layer is the plain formula and keeps nothing between calls."""
-        raise ValueError(
-            "SelfAttention keeps no keys and values: take MultiHeadAttention(d_model, heads=1), which does"
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> LayerCache:
+        """Make an empty cache for this layer.
+
+        :param capacity: in positions; 1024 unless given.
+        :param padding: how many positions in front of each sequence hold none of its tokens, (b,).
+        :Taught in: cache_and_sharing.
+        """
+        return KeyValueCache(capacity, padding)
+
+
+class MultiHeadAttention(Heads):
+    """Attend several times at once (MHA), each time with own queries, keys and values, and mix what was read.
+
+    :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
+    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
+        look; returns (b, i, d_model).
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
+    :Source: Vaswani et al. 2017, section 3.2.2.
+    :Taught in: why_many_heads, split_and_merge, output_projection, positions.
+    """
+
+    together = None
+    is_plain = True
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the layer; the keywords are those of :class:`mha.Heads`."""
+        super().__init__(
+            d_model,
+            heads,
+            d_head=d_head,
+            kdim=kdim,
+            vdim=vdim,
+            bias=bias,
+            dropout=dropout,
+            positions=positions,
+            device=device,
+            dtype=dtype,
         )
+
+
+@checked
+def attention_layers(model: nn.Module) -> dict[str, Heads]:
+    """List the layers of a model that have heads, by their path.
+
+    :param model: any module; it may be such a layer itself.
+    :Raises: ValueError where there is none.
+    :Taught in: pruning_heads.
+    """
+    layers = {path: module for path, module in model.named_modules() if isinstance(module, Heads)}
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no layer with heads")
+    return layers

@@ -5,23 +5,26 @@
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_tensor, check_whole, checked
 from mha.functional.attention import merge_heads
-from mha.layers.base import Heads, attention_layers
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.layers.cache import LayerCache
 from mha.layers.cost import Cost, Part, count_attention
+from mha.layers.multi_head import Heads, attention_layers
 
 
 class OverlappingAttention(Heads):
-    """Attend with heads that also read the nearest ``overlap`` channels of both neighbors: queries, keys and values.
+    """Attend with overlapping heads (MOHSA): each also reads the nearest channels of both neighbors.
+
+    ``overlap`` channels of queries, keys and values are read from each side.
 
     Channels are meant, not words. The first and the last head have one neighbor; zeros stand where the other would be.
 
@@ -37,6 +40,8 @@ class OverlappingAttention(Heads):
     :Taught in: overlap.
     """
 
+    together = "each reads channels of its neighbors. Silence them with mha.edit, or train without them"
+
     @checked
     def __init__(
         self,
@@ -49,63 +54,36 @@ class OverlappingAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels."""
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout)
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         if not 0 <= overlap <= self.d_head:
             raise ValueError(f"overlap = {overlap}: a neighbor has {self.d_head} channels, so take 0 to {self.d_head}")
         self.overlap, self.own = overlap, self.d_head
         self.d_head += 2 * overlap
-        self.W_o = nn.Linear(heads * self.d_head, d_model, bias=self.W_o.bias is not None)
+        self.scale = 1 / math.sqrt(self.own)
+        self.W_o = nn.Linear(heads * self.d_head, d_model, bias=self.W_o.bias is not None, **like)
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
+        """Make queries, keys and values, and widen each head; a cache stores them before they are widened."""
+        return tuple(widen(x, self.overlap) for x in super()._project(query, key, value, cache))
 
     @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, overlap: int = 0) -> "OverlappingAttention":
-        """Make the layer from a plain one; what it reads from neighbors gets weights of 0 in ``W_o``."""
-        new = cls(**layer.settings(positions=False), overlap=overlap).to(layer.W_q.weight).train(layer.training)
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let nothing overlap."""
+        return layer.settings(positions=False)
+
+    def _become(self, layer: Heads) -> None:
+        """Give what is read from neighbors weights of 0 in ``W_o``."""
         for name in ("W_q", "W_k", "W_v"):
-            getattr(new, name).load_state_dict(getattr(layer, name).state_dict())
+            getattr(self, name).load_state_dict(getattr(layer, name).state_dict())
         blocks = layer.W_o.weight.unflatten(1, (layer.heads, -1))
-        new.W_o.weight.copy_(F.pad(blocks, (overlap, overlap)).flatten(1))
+        self.W_o.weight.copy_(F.pad(blocks, (self.overlap, self.overlap)).flatten(1))
         if layer.W_o.bias is not None:
-            new.W_o.bias.copy_(layer.W_o.bias)
-        return new
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, widen, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, scale=1 / math.sqrt(self.own)))
-
-    def project(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Make queries, keys and values, and widen each head; a cache stores them before they are widened."""
-        q, k, v = super().project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return widen(q, self.overlap), widen(k, self.overlap), widen(v, self.overlap)
-
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "OverlappingAttention":
-        """Refuse: a head without its neighbors is another head."""
-        raise ValueError(
-            f"the heads of OverlappingAttention read {self.overlap} channels of their neighbors: none can be taken out"
-        )
+            self.W_o.bias.copy_(layer.W_o.bias)
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
@@ -167,7 +145,7 @@ def overlap_heads(model: nn.Module, overlaps: Sequence[int]) -> nn.Module:
     if len(overlaps) != len(layers):
         raise ValueError(f"{len(overlaps)} overlaps for {len(layers)} layers with heads: give one for each")
     for (path, layer), overlap in zip(layers.items(), overlaps, strict=True):
-        wider = OverlappingAttention.from_plain(layer, overlap)
+        wider = OverlappingAttention.from_plain(layer, overlap=overlap)
         if not path:
             return wider
         model.set_submodule(path, wider)

@@ -33,16 +33,18 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     :Source: Vaswani et al. 2017, section 3.5.
     :Taught in: why_attention, positions.
     """
-    return _waves(n, d_model, base).to(torch.get_default_dtype())
+    check_whole(n=n)
+    return _waves(0, n, d_model, base).to(torch.get_default_dtype())
 
 
-def _waves(n: int, d_model: int, base: float) -> Tensor:
-    check_whole(n=n, d_model=d_model)
+def _waves(start: int, n: int, d_model: int, base: float) -> Tensor:
+    """Make the waves of positions ``start`` to ``start + n - 1``."""
+    check_whole(d_model=d_model)
     check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
     rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+    angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
@@ -59,7 +61,7 @@ class SinusoidalPositions(nn.Module):
         """Add the vectors of positions ``start`` to ``start + n - 1``."""
         check_tensor(3, x=x)
         check_whole(0, start=start)
-        return x + _waves(start + x.shape[1], x.shape[2], 10000.0)[start:].to(x)
+        return x + _waves(start, x.shape[1], x.shape[2], 10000.0).to(x)
 
 
 class LearnedPositions(nn.Module):
@@ -187,11 +189,13 @@ class LinearBias(RelativePositions):
     :Taught in: positions.
     """
 
+    steep: Tensor | None
+
     @checked
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
         """Take the slopes of the formula, or other ones, one for each head."""
         super().__init__()
-        self.steep = steep
+        self.register_buffer("steep", steep)  # so that slopes are stored with a layer that lost some heads
 
     @checked
     def take_heads(self, chosen: list[int], heads: int) -> "LinearBias":

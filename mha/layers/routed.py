@@ -3,20 +3,17 @@
 :Taught in: route.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.functional.attention import NOTHING, Edits
+from mha.functional.core import NO_CHANGES, Changes
 from mha.functional.dispatch import read_where
-from mha.functional.masks import check_mask
-from mha.layers.base import Heads
-from mha.layers.cache import KeyValueCache, MemoryCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 from mha.layers.routers import HeadRouter, NormRouter
 
@@ -68,7 +65,7 @@ def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linea
 
 
 class RoutedAttention(Heads):
-    """Attend with the heads that a router chooses for each query, and weigh what they read: a mixture of heads (MoH).
+    """Attend with a mixture of heads (MoH): a router chooses heads for each query, and weighs what they read.
 
     The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
     head that it did not choose, and next to nothing is computed there (:mod:`mha.functional.dispatch` says what);
@@ -91,6 +88,10 @@ class RoutedAttention(Heads):
     :Taught in: route.
     """
 
+    together = (
+        "its router weighs all heads against each other, so the gates of those that stay would change. Take heads of "
+        "the plain layer, then from_plain"
+    )
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
     @checked
@@ -108,78 +109,74 @@ class RoutedAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; keywords other than ``gates`` are those of :class:`mha.Heads`."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
-        self.router = make_router(d_model, heads, shared, chosen, gates)
+        self.router = make_router(d_model, heads, shared, chosen, gates).to(self.W_q.weight)
         self.shared, self.chosen = shared, chosen
 
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(
-        cls, layer: Heads, shared: int = 1, chosen: int | None = None, *, gates: str = "released"
-    ) -> "RoutedAttention":
-        """Make a routed layer with the weights of a plain one; by default all heads work and it is the same.
+    def _gates(self, query: Tensor, q: Tensor) -> Tensor:
+        """Let the router say how much each head counts for each query, and which do not work at all."""
+        return self.router(query, q)[..., None]
 
-        A learned router begins at zero. Where fewer heads are chosen than routed it would have nothing to choose by:
-        there ``W_r`` keeps its random start.
-        """
-        chosen = layer.heads - shared if chosen is None else chosen
-        routed = cls(**layer.settings(), shared=shared, chosen=chosen, gates=gates).to(layer.W_q.weight)
-        for name, weight in routed.named_parameters():
-            if not name.startswith("router."):
-                weight.copy_(layer.get_parameter(name))
-            elif name != "router.W_r.weight" or chosen == layer.heads - shared:
-                weight.zero_()
-        return routed.train(layer.training)
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, route, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        gates = self.router(query, q)
-        return self.merge(self.attend(q, k, v, mask, gates=gates, is_causal=is_causal))
-
-    def attend(
+    def _attend(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | None,
+        is_causal: bool,
         *,
-        is_causal: bool = False,
+        gates: Tensor | None = None,
         scale: float | None = None,
         explicit: bool = False,
-        edits: Edits = NOTHING,
-        gates: Tensor | None = None,
+        changes: Changes | None = None,
     ) -> Tensor:
-        """Read with the heads whose gate (b, h, i) is not 0, and multiply by the gates: (b, h, i, d).
-
-        Without gates every head counts fully.
-        """
-        if mask is not None:
-            check_mask(mask, (*q.shape[:3], k.shape[2]), q.device)
-        edits = self.edits(edits)
-        if gates is not None and not (edits or explicit or scale) and self._skips(q.shape[2], k.shape[2]):
-            dropout = self.dropout if self.training else 0.0
-            return self.at_heads(read_where(gates, q, k, v, mask, is_causal=is_causal, dropout=dropout))
-        read = self.read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, edits=edits)
-        return self.at_heads(read if gates is None else read * gates[..., None])
+        """Leave out the queries whose gate is 0, where nobody watches and that is faster; else multiply by 0."""
+        watched = explicit or scale or bool(self._in_order(changes or NO_CHANGES))
+        if gates is None or watched or not self._skips(q.shape[2], k.shape[2]):
+            return super()._attend(
+                q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes
+            )
+        dropout = self.dropout if self.training else 0.0
+        return self.at_heads(read_where(gates[..., 0], q, k, v, mask, is_causal=is_causal, dropout=dropout))
 
     def _skips(self, i: int, j: int) -> bool:
         """Say whether queries are left out, for i queries and j keys."""
-        return i * j >= self.skip_from
+        return not torch.compiler.is_exporting() and i * j >= self.skip_from
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let one head be shared, and all others be chosen."""
+        return layer.settings() | {"shared": 1}
+
+    @classmethod
+    @checked
+    def from_plain(cls, layer: Heads, shared: int = 1, chosen: int | None = None, **settings: Any) -> "RoutedAttention":
+        """Make a routed layer with the weights of a plain one; by default all heads work and it is the same.
+
+        A learned router begins at zero. Where fewer heads are chosen than routed it would have nothing to choose by:
+        there ``W_r`` keeps its random start.
+
+        :param shared: how many heads always work.
+        :param chosen: how many of the others each query chooses; all unless given.
+        :param settings: other keywords of the constructor.
+        """
+        chosen = layer.heads - shared if chosen is None else chosen
+        return super().from_plain(layer, shared=shared, chosen=chosen, **settings)
+
+    def _become(self, layer: Heads) -> None:
+        """Let a learned router begin at zero, where it has nothing to choose."""
+        for name, weight in self.named_parameters():
+            if not name.startswith("router."):
+                weight.copy_(layer.get_parameter(name))
+            elif name != "router.W_r.weight" or self.chosen == self.heads - self.shared:
+                weight.zero_()
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
@@ -189,11 +186,3 @@ class RoutedAttention(Heads):
         if not stored and self._skips(i, i if j is None else j):
             cost = leave_out(cost, self.shared, self.chosen, self.heads, self.W_q, b * i)
         return cost + count_router(self.router, b * i)
-
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "RoutedAttention":
-        """Refuse: the router weighs the heads against each other."""
-        raise ValueError(
-            f"heads {list(heads)} cannot be taken out of RoutedAttention: its router weighs all heads against each "
-            "other, so the gates of those that stay would change. Take heads of the plain layer, then from_plain"
-        )

@@ -5,17 +5,17 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_finite, check_number, check_tensor, checked, described
-from mha.functional.attention import NOTHING, Edits
-from mha.functional.sink_softmax import LOWEST, attend_with_sink, softmax_with_sink
-from mha.layers.base import Heads
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional import core
+from mha.functional.core import NO_CHANGES, Changes
+from mha.functional.sink_softmax import LOWEST, attend_beside, softmax_beside
 from mha.layers.cost import Cost, Part
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 Logits = float | int | Iterable[float | int] | Tensor
@@ -56,7 +56,8 @@ class SinkAttention(Heads):
     :Taught in: say_nothing.
     """
 
-    heads_apart = True
+    together = None
+    of_heads = ("sink", "start")
     fused_from = 64  # queries; for fewer, writing the weights down is cheaper than copying the keys
 
     @checked
@@ -73,10 +74,13 @@ class SinkAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer; ``sink`` is one logit or one a head, and stays as it is unless it is ``learned``."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
         self.start, self.learned = check_logits(sink, heads), learned
         of_heads = self.W_q.weight.new_empty(heads)
@@ -91,68 +95,33 @@ class SinkAttention(Heads):
         """Begin with the logits that the layer was made with."""
         self.sink.copy_(torch.tensor(self.start, dtype=torch.float64, device="cpu"))
 
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads, sink: Logits = LOWEST, *, learned: bool = False) -> "SinkAttention":
-        """Make a layer with the weights of a plain one: the same layer, unless ``sink`` is near its scores.
-
-        A very low sink takes nothing, so it has no slope and would never learn: to train it, begin with another one.
-        """
-        beside = cls(**layer.settings(), sink=sink, learned=learned).to(layer.W_q.weight)
-        for name, old in layer.named_parameters():
-            beside.get_parameter(name).copy_(old)
-        return beside.train(layer.training)
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal))
-
-    def read(
+    def _read(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | None,
         *,
-        is_causal: bool = False,
+        is_causal: bool,
         scale: float | None = None,
         explicit: bool = False,
-        edits: Edits = NOTHING,
+        changes: Changes = NO_CHANGES,
     ) -> Tensor:
-        """Read beside the sink: written out for few queries and for edits, on the fused kernel for many."""
-        if explicit or edits or not self._fuses(q.shape[2]):
-            edits = replace(edits, normalize=lambda scores: softmax_with_sink(scores, self.sink))
-            return super().read(q, k, v, mask, is_causal=is_causal, scale=scale, edits=edits)
+        """Read beside the sink: written out for few queries and for changes, on the fused kernel for many."""
         dropout = self.dropout if self.training else 0.0
-        return attend_with_sink(q, k, v, self.sink, mask, is_causal=is_causal, scale=scale, dropout=dropout)
+        if explicit or changes or not self._fuses(q.shape[2]):
+            changes = replace(changes, normalize=lambda scores: softmax_beside(scores, self.sink))
+            return core.attend(q, k, v, mask, is_causal=is_causal, scale=scale, dropout=dropout, changes=changes)
+        return attend_beside(q, k, v, self.sink, mask, is_causal=is_causal, scale=scale, dropout=dropout)
 
     def _fuses(self, i: int) -> bool:
         """Say whether i queries are worth the copies that the fused kernel needs."""
-        return i >= self.fused_from
+        return torch.compiler.is_exporting() or i >= self.fused_from  # an exported graph has one form for all lengths
 
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "SinkAttention":
-        """Make a smaller layer of some heads; each keeps its sink.
-
-        :Taught in: pruning_heads.
-        """
-        chosen = list(heads)
-        smaller = super().take_heads(chosen)
-        kept = sorted(chosen)
-        smaller.sink.data = self.sink.detach()[kept].clone()
-        smaller.start = [self.start[h] for h in kept]
-        return smaller
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let the sink be so low that it takes nothing. Such a sink has no slope: to train it, begin with another."""
+        return super().plain_settings(layer) | {"sink": LOWEST, "learned": False}
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

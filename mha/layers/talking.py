@@ -3,23 +3,22 @@
 :Taught in: compose.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_like_weights, check_tensor, checked
-from mha.functional.attention import Edits
-from mha.layers.base import Heads
-from mha.layers.cache import KeyValueCache, MemoryCache
+from mha.functional.core import Changes
 from mha.layers.cost import Cost, Part
+from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 
 class TalkingAttention(Heads):
-    """Attend with heads that mix their scores before the softmax, and their weights after it, always in the same way.
+    """Attend with talking heads: they mix their scores before the softmax, and their weights after it.
 
     :Plain when: both mixing matrices are the identity, as they are in a new layer.
     :Changes: ``mix_scores`` acts on the scores before the mask, ``mix_weights`` on the weights, both along the heads.
@@ -34,6 +33,10 @@ class TalkingAttention(Heads):
     :Taught in: compose.
     """
 
+    together = (
+        "each head mixes in the scores and weights of all others. Silence them with mha.edit, or train without them"
+    )
+
     @checked
     def __init__(
         self,
@@ -46,12 +49,15 @@ class TalkingAttention(Heads):
         bias: bool | str = True,
         dropout: float = 0.0,
         positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Make the layer, whose heads do not talk yet; keywords are those of :class:`mha.Heads`."""
+        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
-        self.mix_scores, self.mix_weights = (nn.Parameter(torch.empty(heads, heads)) for _ in range(2))
+        self.mix_scores, self.mix_weights = (nn.Parameter(self.W_q.weight.new_empty(heads, heads)) for _ in range(2))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -59,38 +65,9 @@ class TalkingAttention(Heads):
         nn.init.eye_(self.mix_scores)
         nn.init.eye_(self.mix_weights)
 
-    @classmethod
-    @checked
-    @torch.no_grad()
-    def from_plain(cls, layer: Heads) -> "TalkingAttention":
-        """Make the layer that does what a plain one does: its heads do not talk yet."""
-        new = cls(**layer.settings()).to(layer.W_q.weight)
-        for name, weight in layer.named_parameters():
-            new.get_parameter(name).copy_(weight)
-        return new.train(layer.training)
-
-    def forward(
-        self,
-        query: Float[Tensor, "b i m"],
-        key: Float[Tensor, "b j mk"] | None = None,
-        value: Float[Tensor, "b j mv"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        *,
-        is_causal: bool = False,
-        cache: KeyValueCache | MemoryCache | None = None,
-    ) -> Float[Tensor, "b i m"]:
-        """Project, attend with mixed scores and mixed weights, merge."""
-        q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        talk = Edits(scores=lambda s: mix(s, self.mix_scores), weights=lambda w: mix(w, self.mix_weights))
-        return self.merge(self.attend(q, k, v, mask, is_causal=is_causal, edits=talk))
-
-    @checked
-    def take_heads(self, heads: Iterable[int]) -> "TalkingAttention":
-        """Refuse: each head uses the scores and weights of all others."""
-        raise ValueError(
-            f"heads {list(heads)} of TalkingAttention cannot be taken out: each head mixes in the scores and weights "
-            "of all others. Silence them with mha.edit, or train without them"
-        )
+    def changes(self) -> Changes:
+        """Mix the scores, and then the weights."""
+        return Changes(scores=lambda s: mix(s, self.mix_scores), weights=lambda w: mix(w, self.mix_weights))
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = True) -> Cost:

@@ -3,18 +3,15 @@
 :Taught in: in_the_transformer, positions, depth_and_norms.
 """
 
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mha.checks import (
     check_functions,
-    check_is_tensor,
     check_like_weights,
     check_tensor,
     check_whole,
@@ -26,6 +23,7 @@ from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
 from mha.layers.multi_head import MultiHeadAttention
 from mha.layers.positions import SinusoidalPositions
+from mha.models.inputs import check_kind_of_cache, check_token_numbers
 
 Make = Callable[[], nn.Module]
 
@@ -52,91 +50,6 @@ def given(cache) -> dict:
     return {} if cache is None else {"cache": cache}
 
 
-def check_cacheable(*layers: nn.Module) -> None:
-    """Refuse a cache for layers that would not use it."""
-    for layer in layers:
-        if "cache" not in inspect.signature(layer.forward).parameters:
-            raise ValueError(f"{type(layer).__name__} takes no cache: generate with cached=False")
-
-
-def check_crossing(layer: nn.Module) -> None:
-    """Refuse positions that would compare places of two different sequences."""
-    positions = getattr(layer, "positions", None)
-    if positions is not None:
-        raise ValueError(
-            f"the cross-attention was made with {type(positions).__name__}, which compare places within one sequence: "
-            "give cross_attention=, a number of heads or a function that makes a layer without positions"
-        )
-
-
-def check_words(words: Tensor, known: int, name: str = "words") -> None:
-    """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
-    check_is_tensor(name, words)
-    if words.is_floating_point() or words.is_complex() or words.dtype == torch.bool:
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
-    if words.ndim != 2 or 0 in words.shape:
-        raise ValueError(
-            f"{name} have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty"
-        )
-    if words.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be torch.long: use {name}.long()")
-    if words.is_meta:
-        raise ValueError(f"{name} of shape {tuple(words.shape)} are on the meta device and hold no numbers")
-    low, high = words.min().item(), words.max().item()
-    if low < 0 or high >= known:
-        wrong = low if low < 0 else high
-        raise ValueError(f"word number {wrong} is unknown: this model knows {known} words, numbered 0 to {known - 1}")
-
-
-def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
-    """Refuse a mask that does not say of each of the words whether it is one."""
-    if mask is None:
-        return
-    check_is_tensor(name, mask)
-    if mask.dtype != torch.bool:
-        raise TypeError(f"{name} has dtype {mask.dtype}, but must be torch.bool with True = 'may look'")
-    if mask.ndim != 4 or mask.shape[1:3] != (1, 1):
-        raise ValueError(
-            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, words), as of mha.padding_mask"
-        )
-    if mask.device != words.device:
-        raise ValueError(f"{name} is on {mask.device}, the words are on {words.device}: move one of them")
-
-
-def check_named(name: str, mask: Tensor | None) -> None:
-    """Refuse what is no mask, by the name that the caller knows it by."""
-    if mask is not None:
-        check_is_tensor(name, mask)
-        if mask.dtype != torch.bool or mask.ndim not in (2, 4):
-            raise TypeError(f"{name} is {described(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
-
-
-def check_cache(cache: object, *kinds: type) -> None:
-    """Refuse what is no cache of these kinds; None is no cache, and allowed."""
-    if cache is not None and not isinstance(cache, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"cache = {described(cache)}: it must be a {names}, as new_cache() makes one")
-
-
-def check_is_cache(cache: object, kind: type) -> None:
-    """Refuse what is no cache of this kind, where one is needed."""
-    if cache is None:
-        raise TypeError(f"cache = None: a {kind.__name__} is needed, as new_cache() makes one")
-    check_cache(cache, kind)
-
-
-def check_source(source: Tensor, mask: Tensor | None) -> None:
-    """Refuse a source with nothing in it: there is nothing to translate."""
-    check_is_tensor("source", source)
-    check_padding("source_mask", mask, source)
-    if source.ndim == 2 and source.shape[1] == 0:
-        raise ValueError(f"the source is empty: it has shape {tuple(source.shape)}, so there is nothing to read")
-    if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
-        empty = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
-        if empty:
-            raise ValueError(f"source {empty} of the batch is empty: its mask hides every word. Leave it out")
-
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
@@ -161,7 +74,7 @@ class Embedding(nn.Module):
 
     def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Look up each word; the first one stands at position ``start``."""
-        check_words(words, self.table.num_embeddings)
+        check_token_numbers(words, self.table.num_embeddings)
         x = self.table(words)
         return x if self.positions is None else self.positions(x, start)
 
@@ -256,7 +169,7 @@ class Stack(nn.ModuleList):
         self, x: Float[Tensor, "b n m"], *memory: Tensor, cache: ModelCache | None = None, **how: Tensor | bool | None
     ) -> Tensor:
         """Pass x through; what else a layer of its kind takes goes to every layer, caches to their own."""
-        check_cache(cache, ModelCache)
+        check_kind_of_cache(cache, ModelCache)
         for layer, own in zip(self, cache or [None] * len(self), strict=True):
             x = layer(x, *memory, cache=own, **how)
         return x

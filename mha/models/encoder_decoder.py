@@ -11,17 +11,9 @@ from torch import Tensor, nn
 from mha.checks import check_flag, check_tensor, check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
-from mha.models.blocks import (
-    Embedding,
-    Make,
-    Stack,
-    check_cache,
-    check_padding,
-    check_source,
-    check_words,
-    made,
-)
+from mha.models.blocks import Embedding, Make, Stack, made
 from mha.models.generation import Choose, evaluating, greedy, unroll
+from mha.models.inputs import check_kind_of_cache, check_padding, check_source, check_token_numbers
 from mha.models.transformer import DecoderLayer, EncoderLayer
 
 
@@ -98,7 +90,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "b j m"]:
         """Read the source: every word may look at every word that is not padding."""
         check_source(source, source_mask)
-        check_words(source, self.source_embedding.table.num_embeddings, "source")
+        check_token_numbers(source, self.source_embedding.table.num_embeddings, "source")
         return self.encoder_norm(self.encoder(self.source_embedding(source), mask=source_mask))
 
     def decode(
@@ -111,9 +103,9 @@ class EncoderDecoder(nn.Module):
         cache: ModelCache | None = None,
     ) -> Float[Tensor, "b n w"]:
         """Score the next word after each target word. With a cache ``target`` continues what was fed before."""
-        check_words(target, self.target_embedding.table.num_embeddings, "target")
+        check_token_numbers(target, self.target_embedding.table.num_embeddings, "target")
         check_tensor(3, memory=memory)
-        check_cache(cache, ModelCache)
+        check_kind_of_cache(cache, ModelCache)
         check_padding("source_mask", source_mask, target)
         check_padding("target_mask", target_mask, target)
         x = self.target_embedding(target, 0 if cache is None else cache.length)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from mha.checks import check_flag, check_tensor, check_whole, checked, described
 from mha.layers.cache import ModelCache
 from mha.layers.feedback import FeedbackAttention, FeedbackMemory
-from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_is_cache, made
+from mha.models.blocks import FeedForward, Make, Residual, made
+from mha.models.inputs import check_is_cache, check_kind_of_cache
 
 
 class FeedbackCache(ModelCache):
@@ -118,7 +119,7 @@ class FeedbackStack(nn.Module):
     ) -> Float[Tensor, "b n m"]:
         """Step through the words; with a cache they continue what was fed before."""
         check_flag(is_causal=is_causal)
-        check_cache(cache, FeedbackCache)
+        check_kind_of_cache(cache, FeedbackCache)
         check_tensor(3, x=x)
         if mask is not None or not is_causal:
             raise ValueError(

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from mha.checks import check_flag, check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
-from mha.models.blocks import Embedding, Make, Stack, check_cache, check_words, made
+from mha.models.blocks import Embedding, Make, Stack, made
 from mha.models.feedback_transformer import FeedbackStack
 from mha.models.generation import Choose, evaluating, greedy, unroll
+from mha.models.inputs import check_kind_of_cache, check_token_numbers
 from mha.models.transformer import EncoderLayer
 
 
@@ -58,7 +59,7 @@ class LanguageModel(nn.Module):
         self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
     ) -> Float[Tensor, "b n w"]:
         """Embed, run the causal layers, score all words. With a cache ``words`` continues what was fed before."""
-        check_cache(cache, ModelCache)
+        check_kind_of_cache(cache, ModelCache)
         x = self.embedding(words, 0 if cache is None else cache.length)
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
         return self.to_words(self.norm(x))
@@ -75,7 +76,7 @@ class LanguageModel(nn.Module):
         """Continue each text by up to ``length`` words; the result begins with ``words``."""
         check_flag(cached=cached)
         check_whole(length=length)
-        check_words(words, self.embedding.table.num_embeddings)
+        check_token_numbers(words, self.embedding.table.num_embeddings)
         with evaluating(self):
             cache = self.decoder.new_cache(words.shape[1] + length) if cached else None
 

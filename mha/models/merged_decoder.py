@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from mha.checks import check_tensor, checked
 from mha.layers.merged import MergedAttention, MergedCache, check_own_mask
-from mha.models.blocks import FeedForward, Make, Residual, check_cache, check_named, made
+from mha.models.blocks import FeedForward, Make, Residual, made
+from mha.models.inputs import check_kind_of_cache, check_named
 
 
 class MergedDecoderLayer(nn.Module):
@@ -66,7 +67,7 @@ class MergedDecoderLayer(nn.Module):
         check_named("memory_mask", memory_mask)
         if mask is not None:
             check_own_mask(mask, x, "mask")
-        check_cache(cache, MergedCache)
+        check_kind_of_cache(cache, MergedCache)
         x = self.around_attention(x, lambda x: self.attention(x, memory, mask=memory_mask, own_mask=mask, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 

@@ -13,20 +13,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_tensor, checked
-from mha.layers.base import Heads
-from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache
-from mha.models.blocks import (
-    FeedForward,
-    Make,
-    Residual,
-    check_cache,
-    check_cacheable,
-    check_crossing,
-    check_named,
-    given,
-    made,
-    make_attention,
-)
+from mha.layers.cache import DecoderCache, LayerCache, MemoryCache
+from mha.layers.multi_head import Heads
+from mha.models.blocks import FeedForward, Make, Residual, given, made, make_attention
+from mha.models.inputs import check_cacheable, check_crossing, check_kind_of_cache, check_named
 
 
 class EncoderLayer(nn.Module):
@@ -64,14 +54,14 @@ class EncoderLayer(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         is_causal: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "b n m"]:
         """Attend once, then feed forward; with ``is_causal`` it is the layer of a language model."""
         x = self.around_attention(x, lambda x: self.attention(x, mask=mask, is_causal=is_causal, **given(cache)))
         return self.around_feed_forward(x, self.feed_forward)
 
     @checked
-    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> KeyValueCache:
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> LayerCache:
         """Make an empty cache for this layer."""
         check_cacheable(self.attention)
         return cast(Heads, self.attention).new_cache(capacity, padding)
@@ -128,7 +118,7 @@ class DecoderLayer(nn.Module):
         """Attend to the words so far (always causal), attend to the memory, feed forward."""
         check_tensor(3, memory=memory)
         check_named("memory_mask", memory_mask)
-        check_cache(cache, DecoderCache)
+        check_kind_of_cache(cache, DecoderCache)
         own, other = (None, None) if cache is None else (cache.own, cache.memory)
         x = self.around_self(x, lambda x: self.self_attention(x, mask=mask, is_causal=True, **given(own)))
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, mask=memory_mask, **given(other)))

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from mha.checks import checked
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 
 
 @checked

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha.checks import checked
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 from mha.systems.launch import check_group, check_same
 
 
@@ -136,8 +136,8 @@ def whole(layer: nn.Module) -> dict[str, Tensor]:
 
 def _check(layer: Heads, processes: int) -> None:
     """Refuse what cannot be cut into processes by heads."""
-    if not getattr(layer, "heads_apart", False):
-        raise ValueError(f"{type(layer).__name__} does not say that its heads can be computed apart: keep it whole")
+    if layer.together is not None:
+        raise ValueError(f"the heads of {type(layer).__name__} cannot be computed apart: {layer.together}. Keep it whole")
     own = {name.split(".")[0] for name in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
     if own:
         raise ValueError(

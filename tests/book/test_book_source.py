@@ -506,7 +506,7 @@ def test_the_map_lists_every_chapter_with_its_minutes_and_needs():
 
 def test_a_page_gets_the_quiz_it_asks_for():
     source = ["before\n\n<!-- quiz start -->\n\nafter <!-- quiz -->"]
-    extension().default_inputs(SimpleNamespace(srcdir=ROOT), "book/map", source)
+    extension().fill_in(SimpleNamespace(srcdir=ROOT), "book/map", source)
     assert source[0].startswith("before\n\n```{raw} html\n<div class=")
     assert source[0].endswith("```\n\nafter <!-- quiz -->")
 

@@ -31,14 +31,16 @@ class Entry:
     apart: bool = True  # its heads work alone: some of them can be taken out
     composes: bool = False  # words say how heads are mixed, so that even the bias of a key matters
     routes: bool = False  # a query says how much its heads count, even where it sees a single key
-    spends: bool = False  # a row may sum to less than 1: a query, and the bias of a key, matter even to a single key
+    rows_sum_below_one: bool = (
+        False  # a row may sum to less than 1: a query, and the bias of a key, matter even to a single key
+    )
     whole: tuple[str, ...] = ()  # the projections that all heads share: they stay whole when heads are taken out
-    keeps: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
+    own_cache: bool = False  # what it keeps between calls is no KeyValueCache, but has a length too
     plain: bool = True  # at some setting it is softmax attention: ``from_plain`` reaches it
-    flat: bool = (
+    constant_memory: bool = (
         False  # without watching it writes no weights: what it keeps and multiplies does not grow with the text
     )
-    told: bool = False  # reads its own words only, in their order: it must be told ``is_causal``
+    needs_is_causal: bool = False  # reads its own words only, in their order: it must be told ``is_causal``
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
@@ -98,14 +100,20 @@ MIXES = {"softmax": False, "apart": False}
 TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
 
-SINKS = {"softmax": False, "spends": True, "own": ("sink",)}
+SINKS = {"softmax": False, "rows_sum_below_one": True, "own": ("sink",)}
 GATES = {"routes": True, "own": ("W_g",)}
-READS = {"caches": False, "keeps": True}  # a memory, with a cache of its own
+READS = {"caches": False, "own_cache": True}  # a memory, with a cache of its own
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
 LATENT = {"crosses": False, "own": ("W_down", "W_rotary", "norm_"), "whole": ("W_down", "W_rotary_k")}
-STATE = {"caches": False, "keeps": True, "softmax": False, "plain": False, "flat": True}  # its cache shows no weights
-ORDER = {**STATE, "alone": False, "crosses": False, "told": True}
+STATE = {
+    "caches": False,
+    "own_cache": True,
+    "softmax": False,
+    "plain": False,
+    "constant_memory": True,
+}  # its cache shows no weights
+ORDER = {**STATE, "alone": False, "crosses": False, "needs_is_causal": True}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -149,7 +157,7 @@ LAYERS = [
     Entry("gated channels", lambda: gated_channels(bias=False, dropout=0.4), 8, dropout=True, **GATES),
     Entry("gated, rotary", lambda: gated_channels(positions=rotary()), 8, crosses=False, ordered=True, **GATES),
     Entry("gated over another width", lambda: mha.GatedAttention(6, 2, kdim=4, vdim=7), 6, alone=False, **GATES),
-    Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, keeps=True),
+    Entry("merged heads", lambda: mha.MergedAttention(6, 3), 6, caches=False, alone=False, own_cache=True),
     Entry("merged heads without the average", lambda: mha.MergedAttention(6, 2, average=False), 6, **READS),
     Entry("feedback heads", lambda: stirred(mha.FeedbackAttention(6, 3, steps=9)), 6, alone=False, **FEEDS),
     Entry("routed heads", lambda: mha.RoutedAttention(10, 5, 2, 2), 10, **ROUTES),
@@ -186,6 +194,6 @@ def every(**asked) -> pytest.MarkDecorator:
 
     Layers that must be told ``is_causal`` are left out unless they are asked for: test_linear.py tells them.
     """
-    asked = {"told": False} | asked
+    asked = {"needs_is_causal": False} | asked
     chosen = [e for e in LAYERS if all(getattr(e, name) == value for name, value in asked.items())]
     return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.name)

@@ -70,7 +70,7 @@ def test_operations_are_those_of_the_counter(entry):
     inputs = crossing(entry, layer)
     with mha.watch(layer):  # the counter does not know the fused kernel of a CPU
         found = counted(lambda: layer(*inputs))
-    assert layer.cost(BATCH, QUERIES, KEYS if entry.crosses else None, stored=entry.flat).flops == found > 0
+    assert layer.cost(BATCH, QUERIES, KEYS if entry.crosses else None, stored=entry.constant_memory).flops == found > 0
 
 
 @every(caches=True, alone=True)
@@ -117,7 +117,9 @@ def test_bytes_moved_are_those_of_the_tensors_that_pass(entry):
     cost = layer.cost(*query.shape[:2], key.shape[1])
     assert {name: part.moved for name, part in cost.parts.items() if name in seen} == seen
     heads = y.nbytes if not hasattr(layer, "W_o") else layer.W_o.in_features * query.shape[:2].numel() * y.itemsize
-    if layer.cost(1, 1) != layer.cost(1, 1, stored=True) and not entry.flat:  # no edit: weights are never written down
+    if (
+        layer.cost(1, 1) != layer.cost(1, 1, stored=True) and not entry.constant_memory
+    ):  # no edit: weights are never written down
         assert cost.parts["scores"].moved == q.nbytes + k.nbytes
         assert cost.parts["read"].moved == v.nbytes + heads
     scores = BATCH * getattr(layer, "heads", 1) * query.shape[1] * key.shape[1] * q.element_size()

@@ -11,7 +11,7 @@ from torch import nn
 
 import mha
 from mha.analysis import HardConcrete, leaks
-from mha.functional import Edits, entmax
+from mha.functional import Changes, entmax
 from mha.models import train
 
 
@@ -54,7 +54,7 @@ def test_a_layer_with_alpha_one_is_plain_attention_on_its_fused_kernel():
     assert torch.equal(layer(x, key, value), plain(x, key, value))
     assert layer.cost(2, 4, 3) == plain.cost(2, 4, 3)
     assert layer.alpha.tolist() == [1, 1, 1]
-    nearly = mha.EntmaxAttention.from_plain(plain, 1.02, learned=True)
+    nearly = mha.EntmaxAttention.from_plain(plain, alpha=1.02, learned=True)
     assert 0 < error(nearly(x, key, value), plain(x, key, value)) < 1e-2
 
 
@@ -112,7 +112,9 @@ class Together(mha.GroupedAttention):
 
     def forward(self, query, key=None, value=None, mask=None, *, is_causal=False, cache=None):
         q, k, v = self.project(query, key, value, mask, is_causal=is_causal, cache=cache)
-        heads = self.attend(q, k, v, mask, is_causal=is_causal, edits=Edits(normalize=lambda s: entmax(s, self.alpha)))
+        heads = self.attend(
+            q, k, v, mask, is_causal=is_causal, changes=Changes(normalize=lambda s: entmax(s, self.alpha))
+        )
         return self.merge(heads * self.gate()[:, None, None])
 
 

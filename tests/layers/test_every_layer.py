@@ -144,7 +144,7 @@ def test_a_layer_sees_exactly_what_its_mask_shows(entry):
     for sees in leaks(entry.build(), entry.words(), mask=mask).sees.values():
         with_itself = mask | (torch.eye(QUERIES, dtype=torch.bool) & mask.any(-1, keepdim=True))  # through its query
         if not (
-            entry.composes or entry.routes or entry.spends
+            entry.composes or entry.routes or entry.rows_sum_below_one
         ):  # else a single visible key gets weight 1 whatever the query
             with_itself &= (mask.sum(-1, keepdim=True) > 1) | mask
         assert torch.equal(sees, with_itself)
@@ -165,7 +165,7 @@ def test_gradients_reach_every_weight(entry):
     assert x.grad.abs().min() > 0
     for name, weight in layer.named_parameters():
         if name == "W_k.bias" and not (
-            entry.ordered or entry.composes or entry.spends or entry.flat
+            entry.ordered or entry.composes or entry.rows_sum_below_one or entry.constant_memory
         ):  # it adds the same to every score of a row, which changes nothing
             assert weight.grad.abs().max() < 1e-12
         elif name != "W_k.bias":
@@ -602,7 +602,7 @@ def test_a_cache_refuses_gradients_of_values_alone(entry):
     layer.requires_grad_(False)
     layer.W_v.weight.requires_grad_()
     with pytest.raises(ValueError, match="stores no gradients"):
-        layer(entry.words(), *entry.memory(layer), cache=layer.new_cache() if entry.keeps else MemoryCache())
+        layer(entry.words(), *entry.memory(layer), cache=layer.new_cache() if entry.own_cache else MemoryCache())
     if entry.caches and entry.alone:
         with pytest.raises(ValueError, match="stores no gradients"):
             layer(entry.words(), cache=layer.new_cache(), is_causal=True)

@@ -108,7 +108,7 @@ def test_as_many_key_heads_as_query_heads_is_plain_attention():
 def test_fewer_key_heads_are_means_of_the_old_ones():
     torch.manual_seed(0)
     plain = mha.MultiHeadAttention(8, 4)
-    shared = mha.GroupedAttention.from_plain(plain, 2)
+    shared = mha.GroupedAttention.from_plain(plain, kv_heads=2)
     torch.testing.assert_close(shared.W_k.weight[:2], (plain.W_k.weight[:2] + plain.W_k.weight[2:4]) / 2)
     torch.testing.assert_close(shared.W_v.bias[2:], (plain.W_v.bias[4:6] + plain.W_v.bias[6:]) / 2)
     assert torch.equal(shared.W_q.weight, plain.W_q.weight)
@@ -192,9 +192,9 @@ def test_turned_copies_of_a_head_are_found_and_share_without_loss(positions):
     assert aligned.groups == groups
     assert aligned.after["keys"] == pytest.approx(1, abs=1e-12)
     assert aligned.after["values"] == pytest.approx(1, abs=1e-12)
-    shared = mha.GroupedAttention.from_plain(aligned.layer, 2)
+    shared = mha.GroupedAttention.from_plain(aligned.layer, kv_heads=2)
     assert error(shared(x, is_causal=True), layer(x, is_causal=True)) < LIMIT
-    assert error(mha.GroupedAttention.from_plain(layer, 2)(x, is_causal=True), layer(x, is_causal=True)) > 0.05
+    assert error(mha.GroupedAttention.from_plain(layer, kv_heads=2)(x, is_causal=True), layer(x, is_causal=True)) > 0.05
 
 
 # ---- turns
@@ -299,4 +299,4 @@ def test_what_cannot_be_aligned_is_refused(reader):
 def test_a_layer_made_from_a_plain_one_is_in_its_mode():
     for training in (True, False):
         plain = mha.MultiHeadAttention(8, 4).train(training)
-        assert mha.GroupedAttention.from_plain(plain, 2).training is training
+        assert mha.GroupedAttention.from_plain(plain, kv_heads=2).training is training

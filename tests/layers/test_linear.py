@@ -25,7 +25,7 @@ from mha.models import LanguageModel
 FORMS = [("recurrent", 1), ("parallel", 1), ("chunked", 1), ("chunked", 7), ("chunked", 16), ("chunked", 64)]
 every_form = pytest.mark.parametrize(("form", "chunk"), FORMS)
 every_flat = pytest.mark.parametrize(
-    "entry", [e for e in LAYERS if e.flat and e.name != "linear over another width"], ids=lambda e: e.name
+    "entry", [e for e in LAYERS if e.constant_memory and e.name != "linear over another width"], ids=lambda e: e.name
 )
 
 
@@ -272,7 +272,7 @@ class Told(mha.DeltaAttention):
         return super().forward(query, key, value, mask, is_causal=is_causal, cache=cache)
 
 
-TOLD = [e for e in LAYERS if e.told]
+TOLD = [e for e in LAYERS if e.needs_is_causal]
 GENERAL = [
     test_every_layer.test_one_row_comes_out_for_each_query,
     test_every_layer.test_training_differs_from_evaluation_only_by_dropout,

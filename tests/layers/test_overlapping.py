@@ -147,7 +147,7 @@ def test_a_model_overlaps_as_its_schedule_says():
 
 def test_made_from_a_plain_layer_neighbors_are_read_but_not_yet_used():
     plain = mha.MultiHeadAttention(12, 3)
-    wider = mha.OverlappingAttention.from_plain(plain, 2)
+    wider = mha.OverlappingAttention.from_plain(plain, overlap=2)
     blocks = wider.W_o.weight.unflatten(1, (3, 8))
     assert blocks[..., [0, 1, 6, 7]].abs().max() == 0
     assert torch.equal(blocks[..., 2:6].flatten(1), plain.W_o.weight)
@@ -194,4 +194,4 @@ def test_only_a_plain_layer_can_be_made_to_overlap(reader):
         (mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions()), "RotaryPositions inside"),
     ):
         with pytest.raises(ValueError, match=message):
-            mha.OverlappingAttention.from_plain(layer, 1)
+            mha.OverlappingAttention.from_plain(layer, overlap=1)

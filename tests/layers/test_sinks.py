@@ -129,7 +129,7 @@ def test_a_very_low_sink_is_plain_attention_on_both_paths():
         assert error(layer(x, key, value), plain(x, key, value)) < 1e-14
         halved = copy.deepcopy(layer).half()(x.half(), key.half(), value.half())
         assert error(halved.double(), plain(x, key, value)) < 1e-2
-    assert (mha.SinkAttention.from_plain(plain, 1.0)(x, key, value) - plain(x, key, value)).abs().max() > 0.01
+    assert (mha.SinkAttention.from_plain(plain, sink=1.0)(x, key, value) - plain(x, key, value)).abs().max() > 0.01
 
 
 def test_a_sink_is_learned_in_each_head_unless_it_is_not():

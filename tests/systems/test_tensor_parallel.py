@@ -80,7 +80,7 @@ def test_every_process_refuses_what_cannot_be_spread(found):
         assert told["other_layer"].startswith("ValueError: processes [1, 2, 3] of the group hold other weights")
         assert told["too_few"].startswith("ValueError: 4 processes cannot share 2 key heads evenly (and 4 query heads)")
         assert told["too_few"].endswith("Take one of [1, 2] processes")
-        assert told["mixing"].startswith("ValueError: Mixing does not say that its heads can be computed apart")
+        assert told["mixing"].startswith("ValueError: the heads of Mixing cannot be computed apart")
         assert told["own_weights"].startswith("ValueError: EntmaxAttention has weights besides its four matrices")
         assert told["own_weights"].endswith("['raw_alpha']. Keep it whole")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import mha
 from mha.checks import checked
 from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
-from mha.layers.base import Heads
+from mha.layers.multi_head import Heads
 from mha.layers.routers import balance_loss
 from mha.models.blocks import Stack
 from mha.models.feedback_transformer import FeedbackLayer, FeedbackStack

@@ -1,0 +1,164 @@
+"""Attention, and nothing else: no argument is checked here, because whoever calls has looked at it already.
+
+:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for everybody: they ask
+what they were given, and call these. The layers ask once, at their door, and call these too. The order never changes,
+and every variant of later chapters is a change at a named place of it::
+
+    scores → changes.scores → mask → softmax, or changes.normalize → changes.weights → read
+
+:Taught in: why_scale, masking, why_many_heads, split_and_merge.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from mha.checks import check_functions
+from mha.functional.masks import hide, past_mask
+
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a layer changes at the three named places, each a function from (…, i, j) to (…, i, j), or None.
+
+    It is true where something is changed.
+
+    :param scores: acts on the scores, before the mask.
+    :param normalize: stands in the place of the softmax.
+    :param weights: acts on the attention weights, before dropout.
+    :Taught in: split_and_merge.
+    """
+
+    scores: Change | None = None
+    normalize: Change | None = None
+    weights: Change | None = None
+
+    def __post_init__(self) -> None:
+        check_functions(scores=self.scores, normalize=self.normalize, weights=self.weights)
+
+    def __bool__(self) -> bool:
+        return not (self.scores is self.normalize is self.weights is None)
+
+    def then(self, later: "Changes") -> "Changes":
+        """Put other changes behind these; of two in the place of the softmax the later one counts."""
+        if not later:
+            return self
+        if not self:
+            return later
+        normalize = self.normalize if later.normalize is None else later.normalize
+        return Changes(_behind(self.scores, later.scores), normalize, _behind(self.weights, later.weights))
+
+
+NO_CHANGES = Changes()
+
+
+def _behind(first: Change | None, second: Change | None) -> Change | None:
+    if first is None or second is None:
+        return first or second
+    return lambda t: second(first(t))
+
+
+def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
+    """Change a tensor with somebody's function; refuse a result that is no tensor of the same shape."""
+    if change is None:
+        return x
+    new = change(x)
+    if not isinstance(new, Tensor) or new.shape != x.shape:
+        found = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
+        raise ValueError(f"{name} was given shape {tuple(x.shape)} and returned {found}: return a tensor of that shape")
+    return new
+
+
+def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
+    """Cut the channels of every position into heads; nothing is copied."""
+    return x.view(x.shape[0], x.shape[1], heads, x.shape[2] // heads).transpose(1, 2)
+
+
+def merge_heads(heads: Shaped[Tensor, "b h n d"]) -> Shaped[Tensor, "b n m"]:
+    """Put the heads of every position side by side again: the inverse of :func:`split_heads`."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def attention_weights(
+    q: Float[Tensor, "*l i d"],
+    k: Float[Tensor, "*g j d"],
+    mask: Bool[Tensor, "..."] | None,
+    *,
+    is_causal: bool,
+    scale: float | None,
+    changes: Changes,
+) -> Float[Tensor, "*l i j"]:
+    """Say how much each query takes from each key, as :func:`mha.attention_weights` does."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = changed("edit_scores", changes.scores, multiply(q * scale, k.mT))
+    mask = visible(q, k, mask, is_causal)
+    if mask is not None:
+        scores = hide(scores, mask)
+    weights = scores.softmax(-1) if changes.normalize is None else changed("normalize", changes.normalize, scores)
+    if mask is not None:
+        weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0)
+    return changed("edit_weights", changes.weights, weights)
+
+
+def attend(
+    q: Float[Tensor, "*l i d"],
+    k: Float[Tensor, "*g j d"],
+    v: Float[Tensor, "*g j c"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    explicit: bool = False,
+    changes: Changes = NO_CHANGES,
+) -> Float[Tensor, "*l i c"]:
+    """Read from the values with the attention weights, as :func:`mha.attend` does: softmax(q kᵀ · scale) v."""
+    if explicit or (changes is not NO_CHANGES and changes):
+        weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, changes=changes)
+        return multiply(F.dropout(weights, dropout) if dropout else weights, v)
+    if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
+        if q.shape[-2] == 1:
+            is_causal = False
+        return _fused(q, k, v, None, dropout, is_causal, scale)
+    mask = visible(q, k, mask, is_causal)
+    if mask is None:
+        return _fused(q, k, v, None, dropout, False, scale)
+    empty = ~mask.any(-1, keepdim=True)  # kernels disagree about empty rows: such a row is opened, and then zeroed
+    return _fused(q, k, v, mask | empty, dropout, False, scale).masked_fill(empty, 0)
+
+
+def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
+    """Add the causal mask to the caller's."""
+    if not is_causal:
+        return mask
+    past = past_mask(q.shape[-2], k.shape[-2], q.device)
+    return past if mask is None else mask & past
+
+
+def multiply(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once."""
+    if x.ndim == 2 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    shared = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
+    return (shared @ y).view(*x.shape[:-1], y.shape[-1])
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
+) -> Tensor:
+    """Call torch's kernel. For single queries it would read shared keys once a head: they are laid below each other."""
+    if q.ndim == 2 or q.shape[-3] == k.shape[-3]:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
+    if q.shape[-2] != 1:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale, enable_gqa=True)
+    stacked = (q.shape[0], k.shape[-3], -1)
+    if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1:
+        mask = mask.expand(q.shape[0], -1, -1, -1).reshape(*stacked, mask.shape[-1])
+    read = F.scaled_dot_product_attention(q.reshape(*stacked, q.shape[-1]), k, v, mask, dropout, scale=scale)
+    return read.reshape(*q.shape[:-1], v.shape[-1])

@@ -1,0 +1,79 @@
+"""Taking heads out of a layer: which ones can go, and cutting the matrices.
+
+:Taught in: pruning_heads.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from mha.checks import check_whole
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A layer, as far as one must know it to divide its heads."""
+
+    heads: int
+    kv_heads: int
+    d_head: int
+    together: str | None
+
+
+def check_choice(layer: Divided, heads: Iterable[int]) -> list[int]:
+    """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
+    name = type(layer).__name__
+    if layer.together is not None:
+        shown = list(heads) if isinstance(heads, Iterable) else heads
+        raise ValueError(f"heads {shown} of {name} cannot be taken out: {layer.together}")
+    chosen = head_numbers(layer.heads, heads)
+    group = layer.heads // layer.kv_heads
+    groups = [list(range(start, start + group)) for start in range(0, layer.heads, group)]
+    torn = [one for one in groups if 0 < len(set(one) & set(chosen)) < group]
+    if torn:
+        raise ValueError(f"{name} shares keys within the groups {groups}: take or leave all of {torn[0]} together")
+    return chosen
+
+
+def head_numbers(number: int, heads: Iterable[int], *, some: bool = True) -> list[int]:
+    """Return the numbers of heads in the layer's order; refuse what is none of its ``number`` heads, and none where
+    ``some`` are needed.
+    """
+    if isinstance(heads, int | str) or not isinstance(heads, Iterable):
+        raise TypeError(f"heads = {heads!r}: give their numbers in a list")
+    chosen = list(heads)
+    check_whole(None, **{f"heads[{n}]": head for n, head in enumerate(chosen)})
+    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(number)) or (some and not chosen):
+        least = "at least one, " if some else ""
+        raise ValueError(f"heads {chosen} of a layer with {number}: give {least}each once, from 0 to {number - 1}")
+    return sorted(chosen)
+
+
+def rows_of(heads: list[int], width: int) -> Tensor:
+    """List the rows, ``width`` for each, of some heads."""
+    return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
+
+
+def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
+    """Keep some output channels (axis 0) or input channels (axis 1) of a projection."""
+    weight = linear.weight.index_select(axis, channels.to(linear.weight.device))
+    new = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None, device="meta")  # draws no numbers
+    new.weight = nn.Parameter(weight, requires_grad=linear.weight.requires_grad)
+    if linear.bias is not None:
+        bias = linear.bias if axis == 1 else linear.bias[channels.to(linear.bias.device)]
+        new.bias = nn.Parameter(bias.clone(), requires_grad=linear.bias.requires_grad)
+    return new.train(linear.training)
+
+
+def cut_part(part: Any, chosen: list[int], heads: int) -> Any:
+    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list."""
+    if part is None:
+        return None
+    if isinstance(part, list):
+        return [part[head] for head in chosen]
+    if isinstance(part, nn.Linear):
+        return cut_linear(part, rows_of(chosen, part.out_features // heads), 0)
+    rows = part.detach()[rows_of(chosen, len(part) // heads).to(part.device)].clone()
+    return nn.Parameter(rows, requires_grad=part.requires_grad) if isinstance(part, nn.Parameter) else rows
