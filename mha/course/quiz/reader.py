@@ -14,7 +14,7 @@ A file is a list. Of each question it says the text, the one right answer, and t
 
 All that is read is text, ``no`` and ``10`` too, in quotes or without. What stands between backticks is shown as code.
 
-Taught in: every chapter.
+:Taught in: every chapter.
 """
 
 from pathlib import Path
@@ -39,9 +39,9 @@ class _Texts(yaml.BaseLoader):
 def read(file: Path) -> tuple[Question, ...]:
     """Read all questions of a file.
 
-    Raises: ValueError for a file that is no YAML, and for a question that lacks something or has something unknown; it
-    names the file, the question and what is wrong.
-    Taught in: every chapter.
+    :Raises: ValueError for a file that is no YAML, and for a question that lacks something or has something unknown; it
+        names the file, the question and what is wrong.
+    :Taught in: every chapter.
     """
     try:
         found = yaml.load(file.read_text("utf8"), _Texts)
