@@ -194,6 +194,7 @@ def test_every_link_of_the_pages_leads_to_a_file(page):
 
 USE = """
 import mha, torch
+from mha.course import TOPICS, quiz
 from mha.course.comparison import results
 from mha.viz.headview import HeadView
 layer = mha.MultiHeadAttention(8, 2)
@@ -201,6 +202,7 @@ with mha.watch(layer, "weights") as seen:
     layer(torch.zeros(1, 3, 8))
 assert "mha-hv" in HeadView(seen.weights[0], ["a", "b", "c"])._repr_html_()
 assert results.stored()["quality"]
+assert all(quiz.ask(topic).questions for topic in ("start", *TOPICS))
 print(mha.__file__)
 """
 

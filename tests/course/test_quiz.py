@@ -1,6 +1,8 @@
-"""Every chapter asks at least five questions, every answer has its reason, and the page shows them safely."""
+"""Every chapter asks at least five questions, every answer has its reason, and the page shows them safely.
 
-import importlib
+A mistake in a file of questions is named with its file and its place.
+"""
+
 import json
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from bs4 import BeautifulSoup
 
 from mha.course import TOPICS, quiz
 from mha.course.quiz.page import Question, page, plain
+from mha.course.quiz.reader import read
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = {path.stem[3:]: path for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))}
@@ -20,7 +23,7 @@ SMALL = (
 
 
 def questions(chapter):
-    return importlib.import_module(f"mha.course.quiz.{chapter}").QUESTIONS
+    return quiz.ask(chapter).questions
 
 
 def test_every_notebook_asks_its_questions():
@@ -83,3 +86,78 @@ def test_the_plain_text_has_the_answers_in_its_last_line():
 def test_a_quiz_that_does_not_exist_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"there is no quiz '1': give one of why_attention"):
         quiz.ask("1")
+
+
+# ---- the files
+
+
+def test_every_file_of_questions_belongs_to_a_chapter():
+    assert {path.stem for path in Path(quiz.__file__).parent.glob("*.yml")} == {"start", *TOPICS}
+
+
+WRITTEN = """
+- question: Is `a<b` & c?
+  right: {answer: yes, reason: Because `a` is small.}
+  wrong:
+    - {answer: no, reason: It is.}
+    - answer: <script>x</script>
+      reason: >-
+        Never,
+        never.
+- question: >-
+    How many?
+  right: {answer: 10, reason: "Two: five, twice."}
+  wrong: [{answer: null, reason: "#1"}]
+"""
+
+
+def written(folder, text):
+    file = folder / "some.yml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_all_that_is_read_is_text(tmp_path):
+    assert read(written(tmp_path, WRITTEN)) == (
+        Question(
+            "Is `a<b` & c?",
+            ("yes", "Because `a` is small."),
+            (("no", "It is."), ("<script>x</script>", "Never, never.")),
+        ),
+        Question("How many?", ("10", "Two: five, twice."), (("null", "#1"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (WRITTEN, "", r"some\.yml, question 1 is missing"),
+        (WRITTEN, "question: Which?", r"some\.yml, question 1 is missing"),
+        (WRITTEN, "- Which?", r"some\.yml, question 1 is not written as fields: it must have question, right, wrong"),
+        ("question: >-", "text: >-", r"some\.yml, question 2: 'question' is missing: it has text, right, wrong"),
+        ("  right: {answer: 10", "  rigth: {answer: 10", r"some\.yml, question 2: 'right' is missing"),
+        ("  wrong: [", "  level: 3\n  wrong: [", r"some\.yml, question 2: 'level' is unknown"),
+        ("{answer: yes, ", "{", r"some\.yml, question 1, right answer: 'answer' is missing"),
+        (", reason: It is.", "", r"some\.yml, question 1, wrong answer 1: 'reason' is missing"),
+        ("answer: no", "answer: no, right: 1", r"some\.yml, question 1, wrong answer 1: 'right' is unknown"),
+        ("{answer: 10, ", "{answer: 10, reason: x}\n  right: {", r"(?s)some\.yml: 'right' stands twice.*line 10"),
+        ('{answer: 10, reason: "Two: five, twice."}', "10", r"some\.yml, question 2, right answer is not written as"),
+        (
+            "right: {answer: 10,",
+            "right:\n  - {answer: 9, reason: x}\n  - {answer: 10,",
+            r"question 2, right answer is not written",
+        ),
+        ('[{answer: null, reason: "#1"}]', "[]", r"some\.yml, question 2, wrong answer 1 is missing"),
+        ('[{answer: null, reason: "#1"}]', "none", r"some\.yml, question 2, wrong answer 1 is missing"),
+        ("answer: null", "answer: ", r"some\.yml, question 2, wrong answer 1: 'answer' is empty, or no text"),
+        ("answer: null", "answer: [1]", r"some\.yml, question 2, wrong answer 1: 'answer' is empty, or no text"),
+        ("reason: >-", "reason: >", r"some\.yml, question 1, wrong answer 2: 'reason' is more than one paragraph"),
+        ("reason: >-", "reason: |-", r"some\.yml, question 1, wrong answer 2: 'reason' is more than one paragraph"),
+        ("- question: >-", "  question: >-", r"(?s)some\.yml: 'question' stands twice.*line 2"),
+        ('"Two: five, twice."', "Two: five", r"(?s)some\.yml: .*line 12"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_file_and_its_place(tmp_path, old, new, says):
+    assert WRITTEN.count(old) == 1
+    with pytest.raises(ValueError, match=says):
+        read(written(tmp_path, WRITTEN.replace(old, new)))
