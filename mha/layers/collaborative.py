@@ -48,6 +48,8 @@ class CollaborativeAttention(Heads):
     :Taught in: collaborate.
     """
 
+    together = "all heads share one set of queries and keys"  # some can be taken out, by a way of its own
+
     @checked
     def __init__(
         self,

@@ -219,7 +219,7 @@ def test_a_cache_that_keeps_no_compositions_is_refused(reader):
 
 def test_a_plain_layer_becomes_one_of_the_rank_that_was_asked_for():
     plain = mha.MultiHeadAttention(8, 4)
-    ranks = [mha.ComposableAttention.from_plain(plain, rank=rank).rank for rank in (None, 1, 3)]
+    ranks = [mha.ComposableAttention.from_plain(plain, **given).rank for given in ({}, {"rank": 1}, {"rank": 3})]
     assert ranks == [2, 1, 3]
 
 

@@ -74,7 +74,7 @@ def test_a_cache_of_shared_heads_gives_the_same_numbers(positions, chunks):
         cache = mha.KeyValueCache(N)
         fed = torch.cat([layer(part, cache=cache, is_causal=True) for part in x.split(chunks, 1)], 1)
         torch.testing.assert_close(fed, layer(x, is_causal=True), rtol=0, atol=1e-13)
-        assert cache.append(*(torch.zeros(B, 2, 0, WIDTH, dtype=torch.float64),) * 2)[0].shape == (B, 2, N, WIDTH)
+        assert cache.update(*(torch.zeros(B, 2, 0, WIDTH, dtype=torch.float64),) * 2)[0].shape == (B, 2, N, WIDTH)
 
 
 def test_a_watcher_sees_every_query_head_and_changes_nothing():

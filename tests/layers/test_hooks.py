@@ -7,7 +7,7 @@ from registry import BATCH, QUERIES, every
 from torch import nn
 
 import mha
-from mha.functional import attention
+from mha.functional import core
 from mha.layers import Seen
 
 
@@ -115,10 +115,8 @@ def test_watchers_can_be_nested_and_end_with_an_error():
 def test_the_fused_kernel_runs_unless_scores_or_weights_are_watched(monkeypatch):
     layer, x = mha.MultiHeadAttention(6, 2), torch.randn(2, 5, 6)
     calls = []
-    written_out = attention.attention_weights
-    monkeypatch.setattr(
-        mha.functional.attention, "attention_weights", lambda *a, **k: calls.append(1) or written_out(*a, **k)
-    )
+    written_out = core.attention_weights
+    monkeypatch.setattr(core, "attention_weights", lambda *a, **k: calls.append(1) or written_out(*a, **k))
     layer(x)
     with mha.watch(layer, "heads"):
         layer(x)

@@ -205,7 +205,7 @@ def test_the_cache_holds_the_normed_latent_and_one_turned_key():
             key = turned(layer.W_rotary_k.weight @ x[b, n], n)
             assert error(rows[b, 0, n], torch.cat([latent, key])) < LIMIT
     assert cache.bytes == layer.cost(2, 1, 8, fresh=1).cache == 2 * 8 * (5 + 4) * 8
-    keys, values = cache.append(torch.randn(2, 1, 1, 9), torch.randn(2, 1, 1, 5))
+    keys, values = cache.update(torch.randn(2, 1, 1, 9), torch.randn(2, 1, 1, 5))
     assert keys.data_ptr() == values.data_ptr()
 
 

@@ -182,9 +182,9 @@ def test_a_schedule_of_the_wrong_length_is_refused(reader):
 
 def test_heads_that_need_each_other_are_not_taken_apart(reader):
     layer = mha.OverlappingAttention(12, 3, 2)
-    with pytest.raises(ValueError, match=r"read 2 channels of their neighbors: none can be taken out"):
+    with pytest.raises(ValueError, match=r"cannot be taken out: each reads channels of its neighbors"):
         layer.take_heads([0])
-    with pytest.raises(ValueError, match="keep it whole"):
+    with pytest.raises(ValueError, match="cannot be computed apart: each reads"):
         tensor_parallel._check(layer, 3)
 
 

@@ -467,7 +467,7 @@ def test_a_longer_query_raises_the_gates_of_chosen_heads():
 
 
 def test_no_head_can_be_taken_out(reader):
-    with pytest.raises(ValueError, match=r"heads \[1\] cannot be taken out.*from_plain"):
+    with pytest.raises(ValueError, match=r"heads \[1\] of RoutedAttention cannot be taken out.*from_plain"):
         routed().take_heads(iter([1]))
     with pytest.raises(ValueError, match="cannot be taken out"):
         prune_heads(nn.ModuleDict({"a": routed()}), {"a": [0]})

@@ -104,7 +104,7 @@ def test_what_is_watched_is_what_is_read_with():
 def test_heads_cannot_be_taken_out():
     with pytest.raises(ValueError, match=r"heads \[0, 2\] of TalkingAttention cannot be taken out.*mha\.edit"):
         noisy().take_heads([0, 2])
-    with pytest.raises(ValueError, match="TalkingAttention does not say that its heads can be computed apart"):
+    with pytest.raises(ValueError, match="TalkingAttention cannot be computed apart: each head mixes"):
         tensor_parallel._check(noisy(), 3)
 
 
