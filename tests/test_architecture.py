@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import inspect
+import io
 import json
 import re
 import subprocess
@@ -13,6 +15,9 @@ import jedi
 import pytest
 import torch
 from chapters import CHAPTERS, family, topic
+from docutils.core import publish_doctree
+from docutils.nodes import literal
+from docutils.parsers.rst import roles
 
 import mha
 from mha.layers import Heads
@@ -42,7 +47,8 @@ def imports(name):
     found = set()
     for node in ast.walk(FILES[name]):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= named if named <= set(FILES) else {node.module} | named  # a file itself, or names out of one
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {one for one in found if one in FILES and one != name}
@@ -165,3 +171,67 @@ def test_importing_the_package_loads_nothing_heavy():
         "numpy",
     }
     assert not any(name.startswith("torch.distributed.tensor") for name in loaded)
+
+
+# ---- docstrings that tools read
+
+UNTOLD: set[str] = {
+    "checks",
+    "reference",
+    "functional",
+    "layers",
+    "models",
+    "analysis",
+    "systems",
+    "interop",
+    "data",
+    "viz",
+}  # rooms to come
+
+
+def told(kind, name):
+    """The lines for parameters in a method's docstring, or in that of the same method further up."""
+    docs = [vars(one)[name] for one in inspect.getmro(kind) if name in vars(one) and one.__module__.startswith("mha")]
+    functions = [inspect.unwrap(getattr(one, "__func__", one)) for one in docs]
+    return "\n".join(filter(None, (one.__doc__ for one in functions if callable(one))))
+
+
+def parameters(function):
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    every = inspect.signature(function).parameters.values()
+    return [p.name for p in every if p.kind not in kinds and p.name not in ("self", "cls") and p.name[0] != "_"]
+
+
+def test_every_parameter_has_a_line_of_its_own():
+    missing = []
+    for path, node in public():
+        module, _, name = path.rpartition(".")
+        if room(module) in UNTOLD or name.startswith("check_"):
+            continue
+        thing = getattr(importlib.import_module(module), name)
+        if not isinstance(node, ast.ClassDef):
+            lines = {name: (thing, thing.__doc__)}
+        else:
+            own = [n.name for n in node.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+            own += ["__init__"] if any(getattr(n, "name", "") == "__init__" for n in node.body) else []
+            skipped = [one for one in own if isinstance(inspect.getattr_static(thing, one), property)]
+            lines = {
+                f"{name}.{one}": (getattr(thing, one), told(thing, one) + (thing.__doc__ or ""))
+                for one in own
+                if one not in skipped
+            }
+        for called, (function, doc) in lines.items():
+            missing += [f"{module}.{called}: {p}" for p in parameters(function) if f":param {p}:" not in (doc or "")]
+    assert not missing, "\n".join(missing)
+
+
+def test_docstrings_are_valid_for_sphinx():
+    for role in ("class", "func", "meth", "mod", "attr"):
+        roles.register_generic_role(role, literal)
+    for name, tree in FILES.items():
+        for node in ast.walk(tree):
+            doc = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node)
+            if doc:
+                said = io.StringIO()
+                publish_doctree(doc, settings_overrides={"warning_stream": said, "report_level": 2})
+                assert not said.getvalue(), f"{name}, {getattr(node, 'name', 'the file')}: {said.getvalue()}"

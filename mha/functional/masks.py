@@ -30,7 +30,7 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
     return past_mask(i, j, device)
 
 
-def past_mask(i: int, j: int, device: torch.device | None) -> Bool[Tensor, "i j"]:
+def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor, "i j"]:
     """Make the mask of :func:`causal_mask` without asking what was given."""
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 

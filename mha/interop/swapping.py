@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mha.checks import check_whole, checked, described
 from mha.interop.hugging_face import PLANS, from_transformers, transformers_plan
 from mha.interop.rotary import PartialRotary
-from mha.layers.cache import KeyValueCache, Reader
+from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RotaryPositions
@@ -91,7 +91,7 @@ def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
         layer.positions = own
 
 
-class TheirCache(KeyValueCache):
+class TheirCache(LayerCache):
     """Their cache, as a layer of ours asks for it: new keys and values go in, all of them come out.
 
     Its ``length`` stays 0, because angles come from the model. Gradients may pass, as they may in theirs.
@@ -100,27 +100,34 @@ class TheirCache(KeyValueCache):
     @checked
     def __init__(self, cache: Any, number: int | None, *, cross: bool = False, first: int | None = None) -> None:
         """Speak for layer ``number`` of a cache; keep only the ``first`` keys, where the rest is empty room."""
-        super().__init__()
         self.cache, self.number, self.cross, self.first = cache, number, cross, first
+        self.widths: list[int] = []  # of what theirs keeps as keys and values, where ours keeps one row
 
-    def check(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Leave the sizes to their cache and to the mask."""
+        self.widths = [layer.d_latent, layer.d_rotary] if isinstance(layer, LatentAttention) else []
+        return mask
 
-    def recall(
-        self, layer: Reader, key: Tensor, value: Tensor, fresh: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
+    def holds(self, key: Tensor) -> bool:
+        """Whether their cache has read this memory."""
+        return self.cross and bool(self.cache.is_updated.get(self.number))
+
+    def held(self) -> tuple[Tensor, Tensor]:
+        """Return the memory's keys and values."""
+        found = self.cache.cross_attention_cache.layers[self.number]
+        return found.keys, found.values
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
         """Store what is new and return everything, oldest first."""
-        if self.cross and self.cache.is_updated.get(self.number):
-            found = self.cache.cross_attention_cache.layers[self.number]
-            return found.keys, found.values
-        k, v = fresh()
-        if isinstance(layer, LatentAttention):  # one row: what theirs keeps as keys and values lies side by side
-            parts = k.split([layer.d_latent, layer.d_rotary], -1)
-            k = torch.cat(self.cache.update(*parts, self.number), -1)
-            return k[:, :, : self.first], v
         if self.cross:
             self.cache.is_updated[self.number] = True
-            return self.cache.cross_attention_cache.update(k, v, self.number)
+            k, v = self.cache.cross_attention_cache.update(k, v, self.number)
+            return k, v
+        if self.widths:
+            k = torch.cat(self.cache.update(*k.split(self.widths, -1), self.number), -1)[:, :, : self.first]
+            return k, k[..., : self.widths[0]]
         k, v = self.cache.update(k, v, self.number)
         return k[:, :, : self.first], v[:, :, : self.first]
 

@@ -107,7 +107,7 @@ class CollaborativeAttention(Heads):
         q, k, v = super()._project(query, key, value, cache)
         return q * self.mixing[:, None].to(q), k, v
 
-    def _into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
+    def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
         return x[:, None]  # one for all heads
 
     def _read(

@@ -131,17 +131,20 @@ class Heads(nn.Module):
         q = self._into_heads(self.W_q(query), self.heads, start)
         if cache is not None and cache.holds(key):
             return q, *cache.held()
+        raw = cache is not None and cache.keeps_raw_keys  # then positions act on what the cache returns
+        k = self._into_heads(self.W_k(key), self.kv_heads, None if raw else start)
         v = core.split_heads(self.W_v(value), self.kv_heads)
-        if cache is not None and cache.keeps_raw_keys and self.positions is not None:
-            k, v = cache.update(core.split_heads(self.W_k(key), self.kv_heads), v)
-            return q, self.positions.turn(k, cache.length - k.shape[2]), v
-        k = self._into_heads(self.W_k(key), self.kv_heads, start)
-        return (q, k, v) if cache is None else (q, *cache.update(k, v))
+        if cache is None:
+            return q, k, v
+        k, v = cache.update(k, v)
+        if raw and self.positions is not None:
+            k = self.positions.turn(k, cache.length - k.shape[2])
+        return q, k, v
 
-    def _into_heads(self, x: Tensor, heads: int, start: int) -> Tensor:
-        """Cut queries or keys into heads, and mark their positions where the layer has a way to."""
+    def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
+        """Cut queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
         x = core.split_heads(x, heads)
-        return x if self.positions is None else self.positions.turn(x, start)
+        return x if self.positions is None or start is None else self.positions.turn(x, start)
 
     def changes(self) -> Changes:
         """Say what this kind of layer changes between scores and weights; plain attention changes nothing."""

@@ -261,7 +261,7 @@ class TopLeft(mha.MultiHeadAttention):
 
     def forward(self, x, mask=None, *, is_causal=True, cache=None):
         q, k, v = self.project(x)
-        k, v = (k, v) if cache is None else cache.append(k, v)
+        k, v = (k, v) if cache is None else cache.update(k, v)
         corner = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
         return self.merge(self.attend(q, k, v, corner))
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import mha
 from mha.analysis import gates, importance, pruning
-from mha.layers import base
+from mha.layers import multi_head
 from mha.models import EncoderDecoder, LanguageModel
 
 NAMES = ("W_q", "W_k", "W_v", "W_o")
@@ -130,14 +130,14 @@ def test_a_pruned_model_is_the_masked_one_and_the_model_stays_as_it_was():
     assert error(smaller(words), right) < LIMIT
     assert error(right, before) > 1e-3
     assert torch.equal(whole(words), before)
-    heads = {path: layer.heads for path, layer in base.attention_layers(smaller).items()}
+    heads = {path: layer.heads for path, layer in multi_head.attention_layers(smaller).items()}
     assert heads == {"decoder.0.attention": 1, "decoder.1.attention": 2}
     assert error(smaller.generate(words[:, :2], 3), smaller.generate(words[:, :2], 3, cached=False)) == 0
 
 
 def test_an_encoder_and_a_decoder_are_pruned_by_path():
     whole = EncoderDecoder(7, 7, 12, 3).eval()
-    keep = {path: [0] for path in base.attention_layers(whole)}
+    keep = {path: [0] for path in multi_head.attention_layers(whole)}
     assert len(keep) == 3
     with pruning.mask_heads(whole, keep):
         right = whole(text(), text(5, 4))
@@ -148,7 +148,7 @@ def test_layers_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match=r"no layer \['decoder.2.attention'\]: the layers with heads are \['decoder.0"):
         pruning.prune_heads(model(), {"decoder.2.attention": [0]})
     with pytest.raises(ValueError, match="Linear has no layer with heads"):
-        base.attention_layers(nn.Linear(2, 2))
+        multi_head.attention_layers(nn.Linear(2, 2))
 
 
 def test_the_strongest_heads_are_chosen_over_all_layers():
@@ -167,9 +167,9 @@ def test_the_strongest_heads_are_chosen_over_all_layers():
 
 def test_importance_is_the_mean_size_of_each_examples_slope():
     whole, words = model(), text()
-    right = {path: torch.zeros(3) for path in base.attention_layers(whole)}
+    right = {path: torch.zeros(3) for path in multi_head.attention_layers(whole)}
     step = 1e-5
-    for path, layer in base.attention_layers(whole).items():
+    for path, layer in multi_head.attention_layers(whole).items():
         for h in range(3):
             found = []
             for sign in (1, -1):  # the slope, by small steps

@@ -197,7 +197,7 @@ def test_a_definition_that_moves_keeps_the_hash(hashed):
 def test_the_hash_of_a_row_holds_the_code_of_its_own_layer_and_of_no_other():
     part = candidates.stack("sparse", 1)
     names = {name for _, name in fingerprint.reached(type(piece) for piece in part.modules())}
-    assert {"EntmaxAttention", "entmax", "Heads", "attend", "causal_mask", "Residual"} <= names
+    assert {"EntmaxAttention", "entmax_of_heads", "Heads", "attend", "past_mask", "Residual"} <= names
     others = {type(candidate.make(16, 4)).__name__ for name, candidate in candidates.LAYERS.items() if name != "sparse"}
     assert not names & (others - {"MultiHeadAttention"})
 

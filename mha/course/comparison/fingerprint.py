@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any
 
 IGNORED = {"annotation", "returns", "type_comment", "type_params", "kind"}
-IDLE = {"from_plain", "settings", "take_heads", "cost"}  # what a layer answers, but training never asks
+# What a layer answers, but training never asks.
+IDLE = {"from_plain", "plain_settings", "settings", "take_heads", "cost", "_become"}
 Place = tuple[str, str]  # a module of this package, and a name that it defines
 
 
