@@ -2,8 +2,12 @@
 
 import importlib
 import importlib.util
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from types import FrameType
 
 import torch
 import torch.nn.functional as F
@@ -126,6 +130,56 @@ def speed(seconds: float = 10.0) -> str:
                 rows.append([f"({b}, {n}, {d}, {h})", kind, *(f"{found[k]:.3f}" if k in found else "–" for k in NAMES)])
                 print(rows[-1], flush=True)
     return table(["(batch, n, d_model, heads)", "pass", *NAMES], rows)
+
+
+TOY = (1, 8, 64, 4)  # batch, n, d_model, heads: so little work that calls are what takes the time
+CALLS = 50  # of one timed run
+
+
+def frames(run: Callable[[], object]) -> int:
+    """Count the Python functions of the package that one call enters."""
+    here, entered = str(Path(mha.__file__).parent), []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(here):
+            entered.append(frame)
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return len(entered)
+
+
+def small(seconds: float = 20.0) -> str:
+    """Time the calls themselves, where there is next to nothing to compute: on one thread, by processor time."""
+    torch.set_num_threads(1)
+    b, n, d, h = TOY
+    x = torch.randn(b, n, d)
+    made = {name: run for name, run in candidates(d, h, n, True).items() if name in (*CLOSE, "nn.MultiheadAttention")}
+    ours, base = mha.MultiHeadAttention(d, h).eval(), FourLinears(d, h).eval()
+    graphs = {BASE: torch.compile(base, backend="eager"), OURS: torch.compile(ours, backend="eager")}
+    same = torch.compile(FourLinears(d, h).eval(), backend="eager")
+    compiled = {name: partial(graph, x, is_causal=True) for name, graph in (graphs | {SAME: same}).items()}
+    rows = []
+    for kind, runs in (("eager", {k: partial(run, x) for k, run in made.items()}), ("compiled", compiled)):
+
+        def many(run: Callable[[], Tensor]) -> Callable[[], None]:
+            def calls() -> None:
+                with torch.no_grad():
+                    for _ in range(CALLS):
+                        run()
+
+            return calls
+
+        found = ratios(take_turns({k: many(run) for k, run in runs.items()}, seconds, clock=time.process_time), BASE)
+        names = (SAME, OURS, "nn.MultiheadAttention")
+        rows.append([str(TOY), f"causal, {kind}", *(f"{found[k]:.2f}" if k in found else "–" for k in names)])
+        print(rows[-1], flush=True)
+    count = frames(partial(ours, x, is_causal=True))
+    head = ["(batch, n, d_model, heads)", "forward", SAME, OURS, "nn.MultiheadAttention"]
+    return f"{table(head, rows)}\n\nOne call enters {count} functions of the package."
 
 
 def silent(seconds: float = 6.0) -> str:

@@ -20,6 +20,7 @@ from timing import machine
 README = Path(__file__).with_name("README.md")
 TABLES = {
     "speed": layers.speed,
+    "small": layers.small,
     "memory": layers.memory,
     "silent": layers.silent,
     "predicted": decode.predicted,

@@ -228,11 +228,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
 }
 
 # Methods that refuse every call, and say why.
-NEVER = {f"mha.{kind}Attention.take_heads" for kind in ("Composable", "Overlapping", "Routed", "Talking")} | {
-    "mha.SelfAttention.new_cache",
-    "mha.LinearAttention.from_plain",
-    "mha.DeltaAttention.from_plain",
-}
+NEVER = {"mha.SelfAttention.new_cache", "mha.Heads.take_heads"}
 
 # Records that the package fills in and readers only read.
 RECORDS = {
@@ -271,8 +267,8 @@ def rooms() -> Iterator[tuple[str, dict[str, Any]]]:
 # Called among the parts of the package, with what the caller has checked.
 INSIDE = {
     "keep", "needs_weights", "explicit", "rates",
-    "project", "into_heads", "attend", "read", "edits", "check", "check_layer", "recall", "append", "append_pieces",
-    "add", "is_of", "settings", "normalizing", "compositions", "needs_all", "tables", "add_average", "own_average",
+    "admit", "holds", "held", "update", "update_pieces", "check_crop", "changes", "above_one", "plain_settings",
+    "add", "settings", "compositions", "needs_all", "tables", "add_average", "own_average",
     "reset_parameters", "extra_repr", "turn", "bias", "pieces", "zero_grad", "prepare", "prepare_mask", "biased",
     "squeeze", "queries", "compressed", "expand", "absorbs", "read_expanded", "read_absorbed",
     "mha.analysis.leaks.as_double", "mha.analysis.leaks.in_mode", "mha.analysis.leaks.in_chunks",

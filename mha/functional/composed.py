@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mha.functional.masks import causal_mask, combine
 
-CHUNK = 128  # queries at a time: many of their scores stay in the processor's caches
+QUERIES = 128  # queries at a time: many of their scores stay in the processor's caches
 
 
 @torch.no_grad()
@@ -34,11 +34,11 @@ def attend_in_chunks(
     """
     b, h, i, j = *q.shape[:3], k.shape[2]
     read, q = q.new_empty(b, i, h, v.shape[-1]), q / math.sqrt(q.shape[-1])
-    k, v = (k.mT.contiguous().mT, v.contiguous()) if i > CHUNK else (k, v)  # a copy pays where many chunks read it
-    rooms = [q.new_empty(min(CHUNK, i) * j * wide) for wide in (h, h, *[1] * (before[1].shape[1] // 2))]
+    k, v = (k.mT.contiguous().mT, v.contiguous()) if i > QUERIES else (k, v)  # a copy pays where many chunks read it
+    rooms = [q.new_empty(min(QUERIES, i) * j * wide) for wide in (h, h, *[1] * (before[1].shape[1] // 2))]
     mask = mask if mask is None else (mask if mask.ndim == 4 else mask[None, None]).expand(b, -1, i, j)
-    for n, start in ((n, start) for n in range(b) for start in range(0, i, CHUNK)):
-        rows = slice(start, min(start + CHUNK, i))
+    for n, start in ((n, start) for n in range(b) for start in range(0, i, QUERIES)):
+        rows = slice(start, min(start + QUERIES, i))
         seen = slice(j - i + rows.stop if is_causal else j)
         first, last = ((matrices[n, rows], pieces[n, ..., seen]) for matrices, pieces in (before, after))
         shown = None if mask is None else mask[n, :, rows, seen].transpose(0, 1)

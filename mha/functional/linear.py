@@ -75,7 +75,7 @@ def linear_attention(
     :Taught in: overwrite.
     """
     check_flag(is_causal=is_causal)
-    _check(q, k, v, state, form, chunk, extra=1)
+    check_table_inputs(q, k, v, state, form, chunk, extra=1)
     _check_words(words, k)
     if is_causal and q.shape[-2] != k.shape[-2]:
         raise ValueError(
@@ -140,7 +140,7 @@ def delta_rule(
     :Taught in: overwrite.
     """
     check_flag(erase=erase)
-    _check(q, k, v, state, form, chunk)
+    check_table_inputs(q, k, v, state, form, chunk)
     _check_rates(k, beta, log_decay, erase)
     return apply_delta_rule(q, k, v, beta, log_decay, erase=erase, state=state, form=form, chunk=chunk)
 
@@ -182,7 +182,7 @@ def delta_weights(
     :Taught in: overwrite.
     """
     check_flag(erase=erase)
-    _check(q, k, k, None, "parallel", CHUNK)
+    check_table_inputs(q, k, k, None, "parallel", CHUNK)
     _check_rates(k, beta, log_decay, erase)
     if scores is not None:
         _check_scores(scores, q)
@@ -369,7 +369,9 @@ def _wide(*tensors: Tensor | None) -> list:
 # ---- what does not fit
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chunk: int, *, extra: int = 0) -> None:
+def check_table_inputs(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chunk: int, *, extra: int = 0
+) -> None:
     """Refuse queries, keys, values and a state that do not belong together."""
     check_tensor(4, q=q, k=k, v=v)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"

@@ -15,7 +15,9 @@ from mha.functional import core
 from mha.functional.attention import check_dropout, check_qkv, check_visible
 from mha.functional.masks import past_mask
 
-LOWEST = -1e4  # a sink with this logit takes nothing: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
+NOTHING_TAKEN = (
+    -1e4
+)  # a sink with this logit takes nothing: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
 
 
 def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:
@@ -114,4 +116,4 @@ def check_logits(sink: Tensor, heads: int, like: Tensor) -> None:
 
 def _logits(sink: Tensor, like: Tensor) -> Tensor:
     """Return the logits in the type of the scores."""
-    return sink.to(like.dtype).clamp(min=LOWEST)
+    return sink.to(like.dtype).clamp(min=NOTHING_TAKEN)

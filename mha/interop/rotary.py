@@ -3,6 +3,7 @@
 :Taught in: positions.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -58,11 +59,21 @@ class BentRotary(RotaryPositions):
     :Taught in: positions.
     """
 
+    rates: Tensor
+
     @checked
     def __init__(self, rates: Float[Tensor, "pairs"], factor: float, base: float, kind: str) -> None:
         """Take the rates, and the ``factor`` of all cosines and sines; ``kind`` names the rule that made them."""
         super().__init__(base, precision=torch.float32)
-        self.rates, self.factor, self.kind = rates, factor, kind
+        self.factor, self.kind = factor, kind
+        self.register_buffer("rates", rates)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BentRotary":
+        """Let the rates move with the layer, but never to fewer bits: at position 10,000 an angle would be wrong."""
+        exact = self.rates
+        super()._apply(fn, recurse)
+        self.rates = exact.to(self.rates.device)
+        return self
 
     def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         n, d = x.shape[-2:]

@@ -173,7 +173,7 @@ class Swapped(nn.Module):
         self.check(given)
         x = given["hidden_states"]
         memory = given.get("encoder_hidden_states") if self.cross else given.get("key_value_states")
-        mask = shown(given.get("encoder_attention_mask" if self.cross else "attention_mask"))
+        mask = visible_of(given.get("encoder_attention_mask" if self.cross else "attention_mask"))
         hides = given.get("is_causal")
         hides = self.is_causal if hides is None else bool(hides)
         future = hides and mask is None and x.shape[1] > 1 and self.config._attn_implementation == "sdpa"
@@ -217,7 +217,7 @@ def check_kernel(config: Any) -> None:
 
 
 @checked
-def shown(mask: Tensor | None) -> Tensor | None:
+def visible_of(mask: Tensor | None) -> Tensor | None:
     """Read a mask of theirs: boolean, or 0 where one may look and a very low number where not.
 
     :Raises: ValueError for other axes than (b, h, i, j), and for numbers in between, which are a bias.

@@ -17,7 +17,7 @@ from mha.layers.cost import Cost, Part
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
-LOWEST = 1.01  # of a learned α
+LOWEST_ALPHA = 1.01  # of a learned α
 
 
 class EntmaxAttention(Heads):
@@ -62,9 +62,10 @@ class EntmaxAttention(Heads):
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
         alpha = check_alpha(alpha, heads)
-        if learned and not bool(((alpha > LOWEST) & (alpha < 2)).all()):
+        if learned and not bool(((alpha > LOWEST_ALPHA) & (alpha < 2)).all()):
             raise ValueError(
-                f"alpha = {alpha.tolist()}: a learned one is between {LOWEST} and 2; start there, or set learned=False"
+                f"alpha = {alpha.tolist()}: a learned one is between {LOWEST_ALPHA} and 2; start there, or set "
+                "learned=False"
             )
         self.start = alpha.tolist()
         of_heads = self.W_q.weight.new_empty(heads)
@@ -80,7 +81,7 @@ class EntmaxAttention(Heads):
         if self.raw_alpha is None:
             self.fixed_alpha.copy_(start)
         else:
-            self.raw_alpha.copy_(((start - LOWEST) / (2 - LOWEST)).logit())
+            self.raw_alpha.copy_(((start - LOWEST_ALPHA) / (2 - LOWEST_ALPHA)).logit())
 
     @property
     def alpha(self) -> Float[Tensor, "h"]:
@@ -88,7 +89,7 @@ class EntmaxAttention(Heads):
         if self.raw_alpha is None:
             return self.fixed_alpha
         raw = self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32))
-        return LOWEST + (2 - LOWEST) * raw.sigmoid()
+        return LOWEST_ALPHA + (2 - LOWEST_ALPHA) * raw.sigmoid()
 
     def changes(self) -> Changes:
         """Put α-entmax in the place of the softmax, unless α is 1 in every head."""

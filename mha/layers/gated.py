@@ -16,7 +16,7 @@ from mha.layers.hooks import Tap
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
-GATES = ("head", "channel")
+GATE_SIZES = ("head", "channel")
 
 
 class GatedAttention(Heads):
@@ -61,8 +61,8 @@ class GatedAttention(Heads):
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
         )
-        if gate not in GATES:
-            raise ValueError(f"gate = {gate!r}: give one of {GATES}, one gate for each head or for each channel")
+        if gate not in GATE_SIZES:
+            raise ValueError(f"gate = {gate!r}: give one of {GATE_SIZES}, one gate for each head or for each channel")
         self.gate = gate
         width = heads if gate == "head" else heads * self.d_head
         self.W_g = nn.Linear(d_model, width, bias=False, **like)

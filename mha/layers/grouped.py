@@ -55,7 +55,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
         the code took 31 and 42.
     :Taught in: cache_and_sharing.
     """
-    _check(layer, kv_heads)
+    check_alignable(layer, kv_heads)
     check_like_weights("x", x, layer.W_k.weight)
     check_finite(x=x)
     if x.shape[0] * x.shape[1] < layer.d_head:
@@ -99,7 +99,7 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
         layer.positions = layer.positions.take_heads(order, layer.heads)
 
 
-def _check(layer: Heads, kv_heads: int) -> None:
+def check_alignable(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
     if layer.kv_heads != layer.heads:
         raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")

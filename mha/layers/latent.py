@@ -417,7 +417,7 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     :Taught in: compress.
     """
     name = type(layer).__name__
-    own = {part.partition(".")[0] for part in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o"}
+    own = {part.partition(".")[0] for part in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
     shared = layer.kv_heads * layer.d_head, layer.d_model
     wrong = own or any(tuple(linear.weight.shape) != shared for linear in (layer.W_k, layer.W_v))
     if wrong or tuple(layer.W_q.weight.shape) != (layer.heads * layer.d_head, layer.d_model):

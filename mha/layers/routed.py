@@ -17,7 +17,7 @@ from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 from mha.layers.routers import HeadRouter, NormRouter
 
-GATES = ("released", "paper", "norms")
+ROUTERS = ("released", "paper", "norms")
 
 
 @checked
@@ -27,8 +27,8 @@ def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) 
     :Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
     """
     routed = heads - shared
-    if gates not in GATES:
-        raise ValueError(f"gates = {gates!r}: give one of {GATES}")
+    if gates not in ROUTERS:
+        raise ValueError(f"gates = {gates!r}: give one of {ROUTERS}")
     if not 0 <= shared <= heads or not 0 <= chosen <= routed:
         raise ValueError(
             f"shared = {shared}, chosen = {chosen} of {heads} heads: take 0 to {heads} shared heads, and choose at "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mha.checks import check_finite, check_number, check_tensor, checked, described
 from mha.functional import core
 from mha.functional.core import NO_CHANGES, Changes
-from mha.functional.sink_softmax import LOWEST, attend_beside, softmax_beside
+from mha.functional.sink_softmax import NOTHING_TAKEN, attend_beside, softmax_beside
 from mha.layers.cost import Cost, Part
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
@@ -121,7 +121,7 @@ class SinkAttention(Heads):
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Let the sink be so low that it takes nothing. Such a sink has no slope: to train it, begin with another."""
-        return super().plain_settings(layer) | {"sink": LOWEST, "learned": False}
+        return super().plain_settings(layer) | {"sink": NOTHING_TAKEN, "learned": False}
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:

@@ -76,7 +76,7 @@ def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     group = check_group(group)
     rank, processes = group.rank(), group.size()
     check_same(layer, group)
-    _check(layer, processes)
+    check_divisible(layer, processes)
     mesh, new = DeviceMesh.from_group(group, layer.W_q.weight.device.type), copy.deepcopy(layer)
     rows = {name: ColwiseParallel() for name in ("W_q", "W_k", "W_v")}
     parallelize_module(new, mesh, {**rows, "W_o": RowwiseParallel()})
@@ -134,7 +134,7 @@ def whole(layer: nn.Module) -> dict[str, Tensor]:
     return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in layer.state_dict().items()}
 
 
-def _check(layer: Heads, processes: int) -> None:
+def check_divisible(layer: Heads, processes: int) -> None:
     """Refuse what cannot be cut into processes by heads."""
     if layer.together is not None:
         name = type(layer).__name__

@@ -95,7 +95,7 @@ def test_some_heads_are_the_layer_with_the_others_silent(bias):
         with pytest.raises(ValueError, match="of a layer with 4: give at least one, each once, from 0 to 3"):
             layer.take_heads(wrong)
     with pytest.raises(ValueError, match="CollaborativeAttention cannot be computed apart: all heads share"):
-        tensor_parallel._check(layer, 2)
+        tensor_parallel.check_divisible(layer, 2)
 
 
 @pytest.mark.parametrize("sizes", [(24, 4, 13), (24, 4, 24), (8, 2, 1)])

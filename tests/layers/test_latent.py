@@ -378,7 +378,7 @@ def test_fewer_heads_share_what_all_heads_shared(settings):
 
 def test_processes_cannot_share_a_latent(reader):
     with pytest.raises(ValueError, match=r"'W_down'.*Keep it whole"):
-        tensor_parallel._check(made({}), 3)
+        tensor_parallel.check_divisible(made({}), 3)
 
 
 @every_kind

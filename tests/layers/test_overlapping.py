@@ -185,7 +185,7 @@ def test_heads_that_need_each_other_are_not_taken_apart(reader):
     with pytest.raises(ValueError, match=r"cannot be taken out: each reads channels of its neighbors"):
         layer.take_heads([0])
     with pytest.raises(ValueError, match="cannot be computed apart: each reads"):
-        tensor_parallel._check(layer, 3)
+        tensor_parallel.check_divisible(layer, 3)
 
 
 def test_only_a_plain_layer_can_be_made_to_overlap(reader):

@@ -105,7 +105,7 @@ def test_heads_cannot_be_taken_out():
     with pytest.raises(ValueError, match=r"heads \[0, 2\] of TalkingAttention cannot be taken out.*mha\.edit"):
         noisy().take_heads([0, 2])
     with pytest.raises(ValueError, match="TalkingAttention cannot be computed apart: each head mixes"):
-        tensor_parallel._check(noisy(), 3)
+        tensor_parallel.check_divisible(noisy(), 3)
 
 
 @torch.no_grad()
