@@ -111,6 +111,11 @@ def bert() -> nn.Module:
 
 # Arguments that no annotation tells: by "owner.argument", or by "argument" for all.
 GIVEN: dict[str, Callable[[], Any]] = {
+    "later": functional.Changes,
+    "crop.length": lambda: 0,
+    "reorder.rows": lambda: [0, 1],
+    "GroupedAttention.take_heads.heads": lambda: [2, 3],
+    "times": lambda: 2,
     "generator": lambda: torch.Generator().manual_seed(0),
     "model": language_model,
     "module": lambda: nn.MultiheadAttention(16, 4, batch_first=True),
@@ -228,7 +233,12 @@ GIVEN: dict[str, Callable[[], Any]] = {
 }
 
 # Methods that refuse every call, and say why.
-NEVER = {"mha.SelfAttention.new_cache", "mha.Heads.take_heads"}
+NEVER = {f"mha.{kind}Attention.take_heads" for kind in ("Composable", "Overlapping", "Routed", "Talking")} | {
+    "mha.SelfAttention.new_cache",
+    "mha.LinearAttention.from_plain",
+    "mha.DeltaAttention.from_plain",
+}
+INHERITED = ("forward", "from_plain", "take_heads", "cost")  # asked of every kind of layer, wherever it is written
 
 # Records that the package fills in and readers only read.
 RECORDS = {
@@ -286,7 +296,7 @@ INSIDE = {
 
 
 def targets() -> dict[str, Target]:
-    found: dict[int, Target] = {}
+    found: dict[Any, Target] = {}
     for room, names in rooms():
         for name, what in names.items():
             full = f"{room}.{name}"
@@ -299,16 +309,23 @@ def targets() -> dict[str, Target]:
                 continue
             if (inspect.isfunction(what) or inspect.isclass(what)) and name not in RECORDS:
                 found[id(what)] = Target(full, lambda what=what: what)
-            for method in vars(what) if inspect.isclass(what) else ():
-                kind = vars(what)[method]
+            for method in methods(what):
+                kind = inspect.getattr_static(what, method)
                 if method.startswith("_") or method in INSIDE or isinstance(kind, property):
                     continue
                 if isinstance(kind, classmethod):
-                    found[id(kind)] = Target(f"{full}.{method}", lambda what=what, method=method: getattr(what, method))
+                    find = lambda what=what, method=method: getattr(what, method)  # noqa: E731
+                    found[id(what), method] = Target(f"{full}.{method}", find)
                 elif inspect.isfunction(kind):
                     find = lambda what=what, method=method: getattr(made_object(what), method)  # noqa: E731
-                    found[id(kind)] = Target(f"{full}.{method}", find)
+                    found[id(what), method] = Target(f"{full}.{method}", find)
     return {target.name: target for target in found.values()}
+
+
+def methods(what: Any) -> list[str]:
+    if not inspect.isclass(what):
+        return []
+    return list(dict.fromkeys([*vars(what), *(INHERITED if issubclass(what, mha.Heads) else ())]))
 
 
 def made_object(kind: type) -> Any:
@@ -332,6 +349,8 @@ def good(owner: str, function: Callable) -> dict[str, Any]:
 
 
 def options(annotation: Any) -> list[Any]:
+    if isinstance(annotation, str):  # a class that names itself
+        annotation = getattr(mha, annotation)
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         return list(typing.get_args(annotation))
     return [annotation]
@@ -615,6 +634,7 @@ NOT_ASKED = {("mha.layers.NormRouter.forward", "x")}
 OBJECTS: dict[str, Callable[[], Any]] = {
     "Heads": heads,
     "Shared": lambda: functional.fit_shared(torch.rand(4, 16, 4), 2, rounds=5),
+    "DecoderCache": lambda: layers.DecoderCache(mha.KeyValueCache(8), layers.MemoryCache()),
     "ModelCache": lambda: models.Stack([models.EncoderLayer(16, 4)]).new_cache(8, [0, 1]),
 }
 

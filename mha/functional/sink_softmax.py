@@ -15,9 +15,7 @@ from mha.functional import core
 from mha.functional.attention import check_dropout, check_qkv, check_visible
 from mha.functional.masks import past_mask
 
-NOTHING_TAKEN = (
-    -1e4
-)  # a sink with this logit takes nothing: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
+NOTHING_TAKEN = -1e4  # a logit: exp(-1e4) is 0 in every type of numbers, and float16 can hold it
 
 
 def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:

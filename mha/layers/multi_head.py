@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked
+from mha.checks import checked, described
 from mha.functional import core
 from mha.functional.attention import check_dropout, check_qkv, check_settings, check_visible
 from mha.functional.core import NO_CHANGES, Changes
@@ -239,6 +239,7 @@ class Heads(nn.Module):
         q, k, v = self._project(query, key, value, cache)
         return q, k, v
 
+    @checked
     def attend(
         self,
         q: Tensor,
@@ -320,6 +321,8 @@ class Heads(nn.Module):
         :param settings: keywords of the constructor. Without any the new layer computes what the plain one does.
         :Raises: ValueError where this kind of layer cannot compute that.
         """
+        if not isinstance(layer, Heads):
+            raise TypeError(f"layer = {described(layer)}: it must be a layer with heads, such as MultiHeadAttention")
         like = layer.W_q.weight
         new = cls(**(cls.plain_settings(layer) | settings), device=like.device, dtype=like.dtype)
         new._become(layer)
