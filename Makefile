@@ -1,6 +1,7 @@
 # Two commands are enough for a newcomer:  make book  and  make test.  Both make the environment .venv first.
 #   PYTHON=python3.12   the Python that makes .venv      TORCH=cpu   which torch: cpu, auto, cu126, ...
 PYTHON ?= python3
+PORT ?= 8000
 
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -9,6 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 ALIVE := grep -qsF "$(CURDIR)/.venv" .venv/bin/activate && $(PY) -c "" 2>/dev/null
 $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch*)
 TORCH ?= $(patsubst .venv/.torch-%,%,$(firstword $(wildcard .venv/.torch-*)))# said once is enough
+CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 
 .DEFAULT_GOAL := help
 .PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants constraints clean
@@ -47,7 +49,10 @@ lint: .venv/.with-book,test
 	$(PY) -m mypy
 
 read: | _build/html/index.html  ## serve the built book on this computer and open the browser
-	$(PY) tools/read_book.py
+	@echo "The book is at http://localhost:$(PORT)/   (Ctrl+C ends this)"
+	@(sleep 1; exec $(PY) -m webbrowser http://localhost:$(PORT)/) >/dev/null 2>&1 & \
+	$(PY) -m http.server --bind 127.0.0.1 -d _build/html $(PORT) 2>/dev/null || \
+	  echo "The server has ended. Where port $(PORT) is taken, name another one:  make read PORT=8001"
 
 _build/html/index.html:
 	@$(MAKE) --no-print-directory book
@@ -100,11 +105,17 @@ clean:  ## remove the built book and all caches; the environment .venv stays
 	@{ $(ALIVE); } || "$(PYTHON)" -m venv --clear .venv
 	@touch $@
 
+# uv knows where PyTorch keeps its builds for each kind of machine. Its own `auto` would take the large build for Intel's
+# graphics on every machine whose processor draws the screen, so where nobody has chosen, only an NVIDIA card counts.
 .venv/.torch: constraints.txt | .venv/.made
-	@$(PY) tools/get_torch.py
+	@if nvidia-smi -L >/dev/null 2>&1; then build=auto; else build=cpu; fi; \
+	echo "torch from PyTorch's own index: $$build (cpu is 0.2 GB to fetch). $(CHOOSE)"; \
+	$(PIP) install --quiet -c constraints.txt uv && UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 \
+	  $(PY) -m uv pip install --python $(PY) --torch-backend=$$build -c constraints.txt torch || { \
+	  echo "That did not work. torch from what pip finds: on Linux 5 GB on the disk, most of it for NVIDIA cards. $(CHOOSE)"; \
+	  $(PIP) install -c constraints.txt torch; }
 	@touch $@
 
-# uv knows where PyTorch keeps its builds for each kind of machine.
 .venv/.torch-$(TORCH): constraints.txt | .venv/.made
 	$(PIP) install --quiet -c constraints.txt uv
 	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH) --reinstall-package torch "$$(grep '^torch==' constraints.txt)"

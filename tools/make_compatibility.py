@@ -18,8 +18,7 @@ import torch.nn.functional as F
 import mha
 from mha.analysis import Gates
 from mha.course.comparison import candidates
-from mha.interop import interop_table
-from mha.interop.conversion_table import below
+from mha.course.comparison.conversion_table import below, interop_table
 from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"

@@ -6,7 +6,6 @@ needed.
 :Taught in: in_the_transformer.
 """
 
-from mha.interop.conversion_table import Row, interop_table
 from mha.interop.hugging_face import from_pretrained, from_transformers, to_transformers
 from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.released import ReleasedAttention
@@ -15,6 +14,6 @@ from mha.interop.seq_first import SeqFirst
 from mha.interop.swapping import swap
 
 __all__ = [
-    "ReleasedAttention", "Row", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "interop_table",
-    "relayout", "reorder_rows", "swap", "to_torch", "to_transformers",
+    "ReleasedAttention", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "relayout",
+    "reorder_rows", "swap", "to_torch", "to_transformers",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """The pages of the book that are not executed, its settings and its own extension, before anything is built."""
 
-import gc
 import json
 import re
 import sys
@@ -622,21 +621,8 @@ def test_a_page_without_a_text_of_its_own_is_described(app):
         assert context.get("metatags") == expected
 
 
-def test_a_quick_build_leaves_python_as_it_was():
-    quick, steps = load("book/_ext/course_quick.py"), {}
-    assert gc.isenabled()
-    quick.setup(SimpleNamespace(connect=steps.__setitem__))
-    try:
-        assert not gc.isenabled()
-    finally:
-        steps["build-finished"](None, None)
-        gc.unfreeze()
-    assert gc.isenabled()
-
-
 def test_no_folder_of_other_programs_is_searched_for_pages():
     assert {".*", "node_modules"} <= set(CONFIG["exclude_patterns"])
-    assert CONFIG["sphinx"]["config"]["extensions"][0] == "course_quick"
 
 
 def test_every_name_that_readers_search_for_stands_on_the_page_that_explains_it():

@@ -9,7 +9,7 @@ import torch
 from programs import load
 
 import mha
-from mha import interop
+from mha.course.comparison.conversion_table import Row
 from mha.interop import hugging_face
 from mha.layers import base
 
@@ -37,7 +37,7 @@ def test_every_class_of_another_library_that_can_be_read_is_in_the_table(tool):
 
 
 def test_a_wrong_number_and_a_missing_one_are_said(tool, monkeypatch):
-    rows = [interop.Row("torch", "One", "", 1e-14, True, 0.2), interop.Row("torch", "One", "", 0.5, False, 1e-8, 1e-9)]
+    rows = [Row("torch", "One", "", 1e-14, True, 0.2), Row("torch", "One", "", 0.5, False, 1e-8, 1e-9)]
     monkeypatch.setattr(tool, "interop_table", lambda: rows)
     assert tool.classes()[-1] == "| torch | `One` | 2 | changed | 5e-01 | 2e-01 | <1e-06 |"
     rows[1] = dataclasses.replace(rows[1], error=float("nan"))

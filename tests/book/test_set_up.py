@@ -189,6 +189,94 @@ def test_every_link_of_the_pages_leads_to_a_file(page):
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+# ---- which torch
+
+
+FAKE = """#!/bin/sh
+echo "$*" >> asked
+case "$*" in *--torch-backend=*) test ! -e silent;; esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """The Makefile and an environment whose Python only writes down what it is asked; with ``silent``, uv fails."""
+    if os.name == "nt":
+        pytest.skip("make")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").write_text(str(tmp_path / ".venv"))
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    program(tmp_path / ".venv" / "bin" / "python", FAKE)
+    mark(tmp_path, ".made")
+    return tmp_path
+
+
+def program(path, script):
+    path.write_text(script)
+    path.chmod(0o755)
+
+
+def mark(project, name):
+    """A mark in the environment, older than everything."""
+    (project / ".venv" / name).touch()
+    os.utime(project / ".venv" / name, (1, 1))
+
+
+def make(project, *arguments):
+    """What make prints, and what it asks Python about torch."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("TORCH", "MAKEFLAGS", "MAKELEVEL")}
+    clean["PATH"] = f"{project}{os.pathsep}{clean['PATH']}"
+    done = subprocess.run(["make", *arguments], capture_output=True, text=True, cwd=project, env=clean)
+    assert done.returncode == 0, done.stderr
+    asked = project / "asked"
+    return done.stdout, [line for line in asked.read_text().splitlines() if "torch" in line] if asked.exists() else []
+
+
+@pytest.mark.parametrize(("card", "build"), [("exit 0", "auto"), ("echo 'GPU 0'; exit 9", "cpu")])
+def test_where_nobody_has_chosen_only_a_card_that_answers_brings_the_large_torch(project, card, build):
+    program(project / "nvidia-smi", f"#!/bin/sh\n{card}\n")
+    told, (asked,) = make(project, ".venv/.torch")
+    assert asked.endswith(f"--torch-backend={build} -c constraints.txt torch")
+    for words in (f"index: {build}", "0.2 GB", "TORCH=cpu"):
+        assert words in told
+    assert "did not work" not in told
+
+
+def test_where_the_index_of_torch_does_not_answer_pip_takes_over_and_says_so(project):
+    (project / "silent").touch()
+    told, asked = make(project, ".venv/.torch")
+    assert "--torch-backend=" in asked[0]
+    assert asked[1:] == ["-m pip --disable-pip-version-check install -c constraints.txt torch"]
+    for words in ("That did not work", "5 GB", "TORCH=cpu"):
+        assert words in told
+
+
+def test_a_build_that_somebody_has_chosen_is_never_replaced_by_another(project):
+    (project / "silent").touch()
+    with pytest.raises(AssertionError, match="torch-cu126"):
+        make(project, ".venv/.torch-cu126", "TORCH=cu126")
+    assert "-m pip --disable-pip-version-check install -c constraints.txt torch" not in (project / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("marks", "given", "build"),
+    [
+        ([], [], "$build"),
+        ([], ["TORCH=cu126"], "cu126"),
+        ([".torch-cpu"], [], "cpu"),
+        ([".torch-cpu"], ["TORCH=auto"], "auto"),
+    ],
+)
+def test_a_choice_is_kept_in_the_environment(project, marks, given, build):
+    """New constraints take the new version of the same build."""
+    for name in marks:
+        mark(project, name)
+    told, _ = make(project, "--dry-run", *given, ".venv/.with-book,test")
+    assert re.findall(r"--torch-backend=(\S+)", told) == [build]
+    assert "pip --disable-pip-version-check install -c constraints.txt -e '.[book,test]'" in told
+
+
 # ---- an environment of its own
 
 
