@@ -13,7 +13,7 @@ TORCH ?= $(patsubst .venv/.torch-%,%,$(firstword $(wildcard .venv/.torch-*)))# s
 CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants constraints clean
+.PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants pages constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -80,6 +80,14 @@ bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side 
 mutants: .venv/.with-book,test  ## change every solution in every way a machine knows, and let its checker judge (10 minutes)
 	$(PY) tools/mutate_solutions.py
 	$(PY) tools/make_checker_table.py
+
+pages: .venv/.with-book,test  ## make the pages anew that programs write: package, compatibility, ledger, museum, checkers
+	$(PY) tools/make_package_page.py
+	$(PY) tools/make_compatibility.py
+	$(PY) tools/make_ledger.py
+	$(PY) tools/make_faults.py
+	$(PY) tools/make_checker_table.py
+	$(PY) tools/reading_time.py --write
 
 constraints: .venv/.with-book,test .venv/.with-dev  ## choose the versions in constraints.txt anew
 	$(PY) tools/make_constraints.py

@@ -350,7 +350,7 @@ def good(owner: str, function: Callable) -> dict[str, Any]:
 
 def options(annotation: Any) -> list[Any]:
     if isinstance(annotation, str):  # a class that names itself
-        annotation = getattr(mha, annotation)
+        annotation = next(getattr(room, annotation) for room in (mha, functional) if hasattr(room, annotation))
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         return list(typing.get_args(annotation))
     return [annotation]

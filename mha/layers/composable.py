@@ -207,9 +207,7 @@ class ComposableAttention(Heads):
     :Taught in: compose.
     """
 
-    together = (
-        "each head mixes in the scores and weights of all others. Silence them with mha.edit, or train without them"
-    )
+    together = "each head mixes in the scores and weights of all others"
 
     @checked
     def __init__(

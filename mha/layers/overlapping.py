@@ -40,7 +40,7 @@ class OverlappingAttention(Heads):
     :Taught in: overlap.
     """
 
-    together = "each reads channels of its neighbors. Silence them with mha.edit, or train without them"
+    together = "each head reads channels of its neighbors"
 
     @checked
     def __init__(

@@ -88,10 +88,7 @@ class RoutedAttention(Heads):
     :Taught in: route.
     """
 
-    together = (
-        "its router weighs all heads against each other, so the gates of those that stay would change. Take heads of "
-        "the plain layer, then from_plain"
-    )
+    together = "the router weighs all heads against each other, so the gates of those that stay would change"
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
     @checked

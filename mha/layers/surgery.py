@@ -27,7 +27,10 @@ def check_choice(layer: Divided, heads: Iterable[int]) -> list[int]:
     name = type(layer).__name__
     if layer.together is not None:
         shown = list(heads) if isinstance(heads, Iterable) else heads
-        raise ValueError(f"heads {shown} of {name} cannot be taken out: {layer.together}")
+        raise ValueError(
+            f"heads {shown} of {name} cannot be taken out: {layer.together}. Silence them with mha.edit, or take heads "
+            "of the plain layer, and then from_plain"
+        )
     chosen = head_numbers(layer.heads, heads)
     group = layer.heads // layer.kv_heads
     groups = [list(range(start, start + group)) for start in range(0, layer.heads, group)]

@@ -33,9 +33,7 @@ class TalkingAttention(Heads):
     :Taught in: compose.
     """
 
-    together = (
-        "each head mixes in the scores and weights of all others. Silence them with mha.edit, or train without them"
-    )
+    together = "each head mixes in the scores and weights of all others"
 
     @checked
     def __init__(

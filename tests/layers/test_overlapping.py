@@ -182,9 +182,9 @@ def test_a_schedule_of_the_wrong_length_is_refused(reader):
 
 def test_heads_that_need_each_other_are_not_taken_apart(reader):
     layer = mha.OverlappingAttention(12, 3, 2)
-    with pytest.raises(ValueError, match=r"cannot be taken out: each reads channels of its neighbors"):
+    with pytest.raises(ValueError, match=r"cannot be taken out: each head reads channels of its neighbors"):
         layer.take_heads([0])
-    with pytest.raises(ValueError, match="cannot be computed apart: each reads"):
+    with pytest.raises(ValueError, match="cannot be computed apart: each head reads"):
         tensor_parallel.check_divisible(layer, 3)
 
 
