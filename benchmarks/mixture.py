@@ -44,7 +44,7 @@ def times_of(plain: mha.Heads, layer: mha.Heads, x: torch.Tensor, causal: bool, 
     cores = {
         "base": lambda: plain.attend(q, k, v, is_causal=causal),
         "the same core again": lambda: plain.attend(q, k, v, is_causal=causal),
-        "core": lambda: layer.attend(q, k, v, gates=gates[..., None], is_causal=causal),
+        "core": lambda: layer.attend(q, k, v, gates=gates, is_causal=causal),
     }
     layers = {
         "base": lambda: plain(x, is_causal=causal),

@@ -277,7 +277,7 @@ def rooms() -> Iterator[tuple[str, dict[str, Any]]]:
 # Called among the parts of the package, with what the caller has checked.
 INSIDE = {
     "keep", "needs_weights", "explicit", "rates",
-    "admit", "holds", "held", "update", "update_pieces", "check_crop", "changes", "above_one", "plain_settings",
+    "then", "admit", "holds", "held", "update", "update_pieces", "check_crop", "changes", "above_one", "plain_settings",
     "add", "settings", "compositions", "needs_all", "tables", "add_average", "own_average",
     "reset_parameters", "extra_repr", "turn", "bias", "pieces", "zero_grad", "prepare", "prepare_mask", "biased",
     "squeeze", "queries", "compressed", "expand", "absorbs", "read_expanded", "read_absorbed",

@@ -258,11 +258,12 @@ class Heads(nn.Module):
         :param scale: of the scores; the layer's own unless given.
         :param explicit: whether the formula is written out (eager), instead of torch's fused kernel.
         :param changes: in the place of what :meth:`changes` says.
-        :param gates: what the head outputs are multiplied by, (b, h, i, 1) or (b, h, i, d); nothing unless given.
+        :param gates: what the head outputs are multiplied by, (b, h, i) or (b, h, i, d); nothing unless given.
         """
         check_settings(scale, is_causal=is_causal, explicit=explicit)
         self._check_qkv(q, k, v)
         check_visible(q, k, mask)
+        gates = gates[..., None] if gates is not None and gates.ndim == 3 else gates
         return self._attend(q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes)
 
     def _check_qkv(self, q: Tensor, k: Tensor, v: Tensor) -> None:
