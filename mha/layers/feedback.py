@@ -136,7 +136,10 @@ class FeedbackAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
+        """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`.
+
+        :param steps: how many memories can be told apart by how far back they are; 512 unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         if steps < 1:
@@ -175,7 +178,10 @@ class FeedbackAttention(Heads):
         return self.W_o(core.merge_heads(heads))
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
-        """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
+        """Return what is added to the keys (U), and to the scores: (u·k + S) / √d.
+
+        :param k: the keys of all memories so far, oldest first.
+        """
         heads, steps, d = self.key_table.shape
         check_tables(heads, steps, k)
         near, alone = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))

@@ -44,6 +44,10 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     heads that fit together. ``x`` is what the layer usually reads: likeness is measured on its keys and values, before
     positions turn them. With ``regroup=False`` the heads keep their places.
 
+    :param layer: a plain layer.
+    :param x: what it usually reads, (b, n, d_model), with more rows than a head has channels; random rows say little.
+    :param kv_heads: how many groups of heads there will be.
+    :param regroup: whether heads may change places; otherwise neighbors make a group.
     :Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
     :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
         values come from inputs of other widths, where x has fewer rows than a head has channels.
@@ -145,7 +149,10 @@ class GroupedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`."""
+        """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`.
+
+        :param kv_heads: how many KV heads there are; it divides ``heads``.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

@@ -24,7 +24,11 @@ class Tap(nn.Identity):
 
 
 def open_taps(scores: Tap, weights: Tap) -> Changes:
-    """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs."""
+    """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs.
+
+    :param scores: where the scores pass.
+    :param weights: where the weights pass.
+    """
     if not (scores._forward_hooks or weights._forward_hooks):
         return NO_CHANGES
     return Changes(scores=scores if scores.is_open else None, weights=weights if weights.is_open else None)
@@ -40,7 +44,10 @@ class Seen(dict):
     """
 
     def all(self, place: str) -> list[Tensor]:
-        """List what passed at ``place`` in every layer, first layer first."""
+        """List what passed at ``place`` in every layer, first layer first.
+
+        :param place: "scores", "weights", "heads", or another place of a layer, such as "gates".
+        """
         return [tensor for path, tensor in self.items() if path.rpartition(".")[2] == place]
 
     def __getattr__(self, place: str) -> Tensor:
@@ -61,6 +68,10 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
     the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
     A layer that is called several times, as where all layers share their weights (ALBERT), is seen as in its last call.
 
+    :param model: any module with heads in it; it may be a layer itself.
+    :param places: "scores", "weights", "heads", or another place of a layer, such as "gates"; the first three unless
+        given.
+    :param detach: whether what is seen has no gradients.
     :Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
     :Raises: ValueError where the model has no such place.
     :Taught in: split_and_merge, reading_heads.
@@ -94,6 +105,12 @@ def edit(
 
     Only routed layers have ``gates`` and ``probabilities``.
 
+    :param model: any module with heads in it; it may be a layer itself.
+    :param scores: changes the scores before the mask, (b, h, i, j); nothing changes unless given, here and below.
+    :param weights: changes the weights before dropout, (b, h, i, j).
+    :param heads: changes the head outputs, (b, h, i, d).
+    :param gates: changes the gates of a layer that has some, in the shape that it shows.
+    :param probabilities: changes those of a routed layer, (b, routed heads, i).
     :Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
     :Raises: ValueError where the model has no such place, or a function returns another shape.
     :Taught in: output_projection, reading_heads, pruning_heads.
