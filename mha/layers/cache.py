@@ -300,10 +300,10 @@ class KeyValueCache(LayerCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions, of which each sequence's first ``padding`` hold none of its tokens.
+        """Reserve room.
 
         :param capacity: in positions, padding included; 1024 unless given.
-        :param padding: one number of positions for each batch entry, (b,); none unless given.
+        :param padding: how many positions in front of each sequence hold none of its tokens, (b,); none unless given.
         """
         check_whole(capacity=capacity)
         self.capacity = capacity
@@ -395,10 +395,10 @@ class WindowCache(KeyValueCache):
 
     @checked
     def __init__(self, window: int, *, first: int = 4) -> None:
-        """Keep the last ``window`` tokens and the ``first`` ones of the sequence, which may be 0.
+        """Choose how many tokens are kept.
 
-        :param window: in tokens, the newest one among them.
-        :param first: in tokens; 4 unless given.
+        :param window: how many of the last tokens each one sees, itself among them.
+        :param first: how many of the first tokens all see, 0 or more; 4 unless given.
         """
         check_whole(window=window)
         check_whole(0, first=first)

@@ -66,7 +66,7 @@ class CollaborativeAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param d_shared: the width of the queries and keys that all heads share; heads · d unless given.
         :param fusion: "share" or "concatenate": all heads weigh all channels, or each begins with channels of its own.

@@ -36,7 +36,7 @@ class ComposedCache(KeyValueCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions; ``padding`` is that of :class:`mha.KeyValueCache`."""
+        """Reserve room; the arguments are those of :class:`mha.KeyValueCache`."""
         super().__init__(capacity, padding)
         self._pieces = KeyValueCache(capacity)
 
@@ -90,8 +90,6 @@ def check_serves(cache: object) -> None:
 @checked
 def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int, int]) -> dict[str, Part]:
     """Count one place: making the weights of queries and of fresh keys, then mixing the scores with all keys' pieces.
-
-    ``rows`` are how many queries, fresh keys, keys and scores there are, over the whole batch.
 
     :param place: what mixes the heads there.
     :param heads: how many heads it mixes.
@@ -267,7 +265,7 @@ class ComposableAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param rank: of the matrix that each token makes, 1 to heads; 2 unless given.
         """

@@ -98,7 +98,15 @@ def count_weights(*linears: nn.Linear) -> int:
 
 @checked
 def count_attention(
-    layer: Projecting, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
+    layer: Projecting,
+    b: int,
+    i: int,
+    j: int | None,
+    fresh: int | None,
+    *,
+    heads: int = 1,
+    kv_heads: int = 1,
+    stored: bool = False,
 ) -> Cost:
     """Count a layer with the usual projections.
 

@@ -126,11 +126,7 @@ class LatentAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer.
-
-        ``d_rotary`` is the width of the turned channels, ``d_query`` that of compressed queries, ``norm`` puts an
-        RMSNorm behind each compression; ``positions`` are rotary with neighboring pairs unless given. The other
-        keywords are those of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param d_latent: the width of the vector that is kept for each token.
         :param d_rotary: the width of the rotated channels, an even number; 0, none, unless given.
@@ -227,8 +223,6 @@ class LatentAttention(Heads):
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary).
-
-        The arguments are those of :meth:`forward`.
 
         :param query: what asks, (b, i, d_model).
         :param key: what is compressed, (b, j, d_model); the query unless given.
@@ -393,7 +387,7 @@ class LatentAttention(Heads):
     ) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
 
-        Behind a cache ``fresh`` is given. Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries
+        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries
         and reads pass them; the rows are read once, by the scores, unless the weights are ``stored``.
 
         :param fresh: how many rows are made, where a cache holds the others; without a cache it is not given.
@@ -461,14 +455,14 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     """Let a trained layer keep ``d_latent`` numbers a word in place of keys and values, and change it least.
 
     ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
-    and biases stay. With ``words``, thousands of rows that this layer usually reads, what changes least is the keys and
-    values of such words; without, the weights. From the rank of the pair on nothing changes: at the latest with
-    ``d_model``, and with 2 · g · d for g shared key heads of width d.
+    and biases stay. With ``words`` what changes least is the keys and values of such tokens; without, the weights. From
+    the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared key heads
+    of width d.
 
     :param layer: a layer of plain heads, which may share keys.
     :param d_latent: how many numbers are kept for each token, 1 to ``d_model``.
-    :param words: rows that the layer usually reads, (..., d_model), such as what a forward hook has seen.
-    :Shapes: words (..., d_model), for example what a forward hook has seen, (b, n, d_model).
+    :param words: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
+        seen; none unless given.
     :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
         that computes something else than plain heads which may share keys: it is tried on a few random words.
     :Differs from the paper: it trains latents from the start and converts nothing.

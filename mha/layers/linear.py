@@ -48,7 +48,7 @@ class StateCache(KeyValueCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Begin with an empty table; each sequence's first ``padding`` positions hold none of its tokens.
+        """Begin with an empty state.
 
         :param capacity: does not matter; it is there so that all caches are made alike.
         :param padding: how many positions in front of each sequence hold none of its tokens, (b,); none unless given.
@@ -187,7 +187,7 @@ def refuse_dropout(layer: Heads) -> None:
 
 
 class LinearAttention(Heads):
-    """Let products of positive features take the place of the softmax: then a memory of fixed size holds all words.
+    """Attend with linear attention: products of positive features and no softmax, so that one state holds all tokens.
 
     The weight of word j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
 
@@ -220,7 +220,7 @@ class LinearAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the keywords are those of :class:`mha.Heads`."""
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
 
@@ -308,7 +308,7 @@ class LinearAttention(Heads):
 
 
 class DeltaAttention(Heads):
-    """Write each word over what its key read before, so that the last value under a key is the one that comes back.
+    """Write each token over what its key read before (Gated DeltaNet): the last value under a key is what comes back.
 
     T ← αT + β kᵀ(v − αkT), and then the read is qT. The memory T (d × d in each head) decays by α, and the part β of
     what the key k reads is replaced by the value v. Queries and keys are brought to length 1; α and β are numbers of
@@ -318,8 +318,8 @@ class DeltaAttention(Heads):
     :Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
         state of h·d² numbers, however long the text is. Several words are read in chunks of 64, which adds a table
         of 64 × 64 and a system of 64 equations to each.
-    :Shapes: query (b, i, d_model), mask (b, 1, 1, i) or (b, h, 1, i), True = is a word; returns (b, i, d_model). A
-        state is (b, h, d, d).
+    :Shapes: as :class:`mha.MultiHeadAttention`, with a mask (b, 1, 1, i) or (b, h, 1, i), True = is a token; a state is
+        (b, h, d, d).
     :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
         different queries, for scores or weights that are watched behind a cache, and as MultiHeadAttention.
     :Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
@@ -345,9 +345,7 @@ class DeltaAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer, with ``decay`` or α = 1, and with the delta rule's ``erase`` or writing v alone.
-
-        Other keywords are those of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param decay: whether the state decays; α is 1 otherwise.
         :param erase: whether what the key reads is erased first (the delta rule); v alone is written otherwise.

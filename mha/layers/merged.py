@@ -103,8 +103,7 @@ class MergedAttention(Heads):
         queries, keys and output matrix for the own words: one ``W_o`` mixes the sum.
     :Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
         no scores. Behind a cache it is a running sum of one vector a head.
-    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, d_model), mask (i, j) or (b, h, i, j) for the memory,
-        ``own_mask`` (b, 1, 1, i) for the own words, True = may look; returns (b, i, d_model).
+    :Shapes: as :class:`mha.MultiHeadAttention`, with values (b, j, d_model); the mask is for the memory.
     :Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
     :Source: Zhang et al. 2019, the merged attention sublayer.
     :Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
@@ -130,7 +129,7 @@ class MergedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param average: whether the average of the own values is added.
         """

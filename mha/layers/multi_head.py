@@ -233,7 +233,7 @@ class Heads(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
 
-        The arguments are those of :meth:`forward`. With a cache the keys and values of the past come first.
+        With a cache the keys and values of the past come first.
 
         :param query: as in :meth:`forward`.
         :param key: as there.
@@ -415,8 +415,7 @@ class MultiHeadAttention(Heads):
     """Attend several times at once (MHA), each time with own queries, keys and values, and mix what was read.
 
     :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
-    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
-        look; returns (b, i, d_model).
+    :Shapes: returns (b, i, d_model).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
     :Source: Vaswani et al. 2017, section 3.2.2.
     :Taught in: why_many_heads, split_and_merge, output_projection, positions.

@@ -24,8 +24,6 @@ from mha.layers.multi_head import Heads, attention_layers
 class OverlappingAttention(Heads):
     """Attend with overlapping heads (MOHSA): each also reads the nearest channels of both neighbors.
 
-    ``overlap`` channels of queries, keys and values are read from each side.
-
     Channels are meant, not words. The first and the last head have one neighbor; zeros stand where the other would be.
 
     :Plain when: ``overlap`` is 0.
@@ -57,7 +55,7 @@ class OverlappingAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param overlap: how many channels of each neighbor a head reads, 0 to d; 0 unless given.
         :param d_head: how many channels of its own a head has, d; d_model / heads unless given.
@@ -111,7 +109,7 @@ def check_neighbors(overlap: int, own: int) -> None:
 
 
 def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]:
-    """Give each head ``overlap`` channels of both neighbors, zeros at the ends.
+    """Give each head channels of both neighbors, zeros at the ends.
 
     :param x: queries, keys or values of all heads.
     :param overlap: how many channels of each neighbor, 0 to d.

@@ -31,7 +31,7 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
 
     :param n: how many positions, at least 1.
     :param d_model: the width of a token, an even number.
-    :param base: (2π times it is the longest wavelength, almost); 10000 unless given.
+    :param base: 2π times it is nearly the longest wavelength, in positions; 10000 unless given.
     :Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
     :Raises: ValueError where n is below 1, or d_model is not a positive even number.
     :Source: Vaswani et al. 2017, section 3.5.
@@ -85,7 +85,7 @@ class LearnedPositions(nn.Module):
 
     @checked
     def __init__(self, longest: int, d_model: int) -> None:
-        """Make a table for positions 0 to ``longest - 1``.
+        """Make a table of vectors, for positions 0 to ``longest - 1``.
 
         :param longest: how many positions have a vector.
         :param d_model: the width of a token.
@@ -150,7 +150,7 @@ class RelativePositions(nn.Module):
 
 
 class RotaryPositions(RelativePositions):
-    """Turn each query and key by angles that grow with its position, so that a score depends on their distance.
+    """Rotate each query and key by angles that grow with its position (RoPE): a score depends on their distance.
 
     The channels of a head are taken in pairs, and pair c of position n is turned by n · base^(−2c/d). With the
     layout "half" channel c is paired with c + d/2, with "interleaved" 2c with 2c + 1; :func:`mha.interop.relayout`
@@ -168,7 +168,7 @@ class RotaryPositions(RelativePositions):
 
     @checked
     def __init__(self, base: float = 10000.0, layout: str = "half", *, precision: torch.dtype = torch.float64) -> None:
-        """Choose the longest wave (``base``), the pairs (``layout``), and the precision of the angles.
+        """Choose the waves, the pairs, and the precision of the angles.
 
         :param base: 2π times it is nearly the longest wavelength, in positions; 10000 unless given.
         :param layout: "half" or "interleaved": which channels make a pair.
@@ -206,7 +206,7 @@ class RotaryPositions(RelativePositions):
 
 
 class LinearBias(RelativePositions):
-    """Lower each score in proportion to the distance between query and key; each head has a slope of its own.
+    """Lower each score in proportion to the distance of query and key (ALiBi); each head has a slope of its own.
 
     :Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
     :Costs: no weights; the explicit formula runs instead of the fused kernel.
@@ -222,7 +222,7 @@ class LinearBias(RelativePositions):
 
     @checked
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
-        """Take the slopes of the formula, or other ones, one for each head.
+        """Take the slopes.
 
         :param steep: slopes, one for each head; those of :func:`slopes` unless given.
         """

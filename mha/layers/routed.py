@@ -22,7 +22,7 @@ ROUTERS = ("released", "paper", "norms")
 
 @checked
 def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) -> HeadRouter | NormRouter:
-    """Make the router that ``gates`` names: "released", "paper" or "norms".
+    """Make the router that ``gates`` names.
 
     :param d_model: the width of a token.
     :param heads: how many heads there are.
@@ -126,7 +126,7 @@ class RoutedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords other than ``gates`` are those of :class:`mha.Heads`.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param shared: how many heads always work; they come first.
         :param chosen: how many of the others each query chooses.

@@ -43,9 +43,8 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
     then add β · ``balance_loss(seen.probabilities, seen.gates)`` to the loss. Even use of E heads, K for each query,
     gives K/E, and uneven use usually more. The shares are counts and have no gradient; the probabilities have one.
 
-    :param probabilities: of the routed heads, before the choice.
-    :param gates: of all heads, the routed ones last.
-    :Shapes: probabilities (b, r, i) of the routed heads, gates (b, h, i) of all heads, the routed ones last.
+    :param probabilities: of the routed heads, before the choice, (b, r, i).
+    :param gates: of all heads, the routed ones last, (b, h, i).
     :Raises: ValueError where the two do not belong together.
     :Source: Jin et al. 2024, equations 7 and 8, with β = 0.01.
     :Differs from the released code: it is E times as large there, in training mode only, and the mean over layers.
@@ -126,7 +125,7 @@ class HeadRouter(nn.Module):
         self.at_probabilities, self.at_gates = Tap(), Tap()
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
-        """Return the gates of all heads; the queries ``q`` are not asked.
+        """Return the gates of all heads.
 
         :param x: the layer's input at the queries.
         :param q: the queries; they are not asked.
@@ -184,7 +183,7 @@ class NormRouter(nn.Module):
         self.at_probabilities, self.at_gates = Tap(), Tap()
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
-        """Return the gates of all heads; the input ``x`` is not asked. Turned queries are as long as before.
+        """Return the gates of all heads.
 
         :param x: the layer's input at the queries; it is not asked.
         :param q: the queries. Rotated ones are as long as before.

@@ -19,8 +19,7 @@ class SelfAttention(nn.Module):
     """Attend once: one head with its own widths, and no mixing afterwards.
 
     :Costs: d_model · (2·d_k + d_v) weights, plus biases.
-    :Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
-        returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
+    :Shapes: returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     :Source: Vaswani et al. 2017, section 3.2.1.
     :Taught in: why_attention.
