@@ -387,8 +387,8 @@ class LatentAttention(Heads):
     ) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
 
-        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries
-        and reads pass them; the rows are read once, by the scores, unless the weights are ``stored``.
+        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and reads pass them; the rows are read
+        once, by the scores, unless the weights are ``stored``.
 
         :param fresh: how many rows are made, where a cache holds the others; without a cache it is not given.
         :param absorb: whether the absorbed form is counted; the one that would run unless given.
