@@ -179,7 +179,6 @@ UNTOLD: set[str] = {
     "checks",
     "reference",
     "functional",
-    "layers",
     "models",
     "analysis",
     "systems",

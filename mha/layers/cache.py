@@ -37,11 +37,21 @@ class Source:
 
     @checked
     def __init__(self, key: Tensor, value: Tensor, *, by_numbers: bool = False) -> None:
+        """Remember what was read.
+
+        :param key: what the keys were made from, (b, j, kdim).
+        :param value: what the values were made from, (b, j, vdim).
+        :param by_numbers: whether equal numbers are enough at the next call, where the tensors are other ones.
+        """
         self._key, self._value, self._by_numbers = key, value, by_numbers
         self._versions = _version(key), _version(value)
 
     def check(self, key: Tensor, value: Tensor) -> None:
-        """Refuse another memory, and one that was changed since."""
+        """Refuse another memory, and one that was changed since.
+
+        :param key: what keys are asked of now, (b, j, kdim).
+        :param value: what values are asked of now, (b, j, vdim).
+        """
         if self._by_numbers and _equal(key, self._key) and _equal(value, self._value):
             self._key, self._value, self._by_numbers = key, value, False
             self._versions = _version(key), _version(value)
@@ -59,11 +69,17 @@ class Source:
                 )
 
     def is_of(self, key: Tensor) -> bool:
-        """Whether this very memory was read."""
+        """Whether this very memory was read.
+
+        :param key: the tensor that is asked about.
+        """
         return key is self._key
 
     def moved(self, rows: Callable[[Tensor], Tensor]) -> "Source":
-        """Return the memory with its batch entries moved."""
+        """Return the memory with its batch entries moved.
+
+        :param rows: what takes a tensor and returns its batch entries in their new order.
+        """
         key = rows(self._key)
         return Source(key, key if self._value is self._key else rows(self._value), by_numbers=True)
 
@@ -117,6 +133,12 @@ class LayerCache:
         """Refuse a call before anything is stored, and return the mask that holds for all keys.
 
         A refused call leaves the cache as it was.
+
+        :param layer: the layer that calls.
+        :param query: its input, (b, i, d_model).
+        :param key: what the new keys are made from, (b, n, kdim).
+        :param value: what the new values are made from, (b, n, vdim).
+        :param mask: of the call, one column for each key, those of the past included; True = may look.
         """
         maps = layer.W_k, layer.W_v
         if self._layer is not None and (maps[0] is not self._layer[0] or maps[1] is not self._layer[1]):
@@ -125,7 +147,10 @@ class LayerCache:
         return mask
 
     def holds(self, key: Tensor) -> bool:
-        """Whether keys and values of this input are stored, so that nobody need make them again."""
+        """Whether keys and values of this input are stored, so that nobody need make them again.
+
+        :param key: the input that keys would be made from.
+        """
         return False
 
     def held(self) -> tuple[Tensor, Tensor]:
@@ -135,16 +160,26 @@ class LayerCache:
     def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
-        """Store the new keys and values and return all of them, oldest first."""
+        """Store the new keys and values and return all of them, oldest first.
+
+        :param k: the new keys.
+        :param v: the new values.
+        """
         raise NotImplementedError
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``, as after a draft that was refused."""
+        """Forget all tokens but the first ``length``, as after a draft that was refused.
+
+        :param length: how many tokens stay, 0 to :attr:`length`.
+        """
         self.check_crop(length)
         self._length = length
 
     def check_crop(self, length: int) -> None:
-        """Refuse to keep more tokens than there are, and to go back to what is not kept."""
+        """Refuse to keep more tokens than there are, and to go back to what is not kept.
+
+        :param length: as in :meth:`crop`.
+        """
         check_whole(0, length=length)
         if length > self._length:
             raise ValueError(f"length = {length}: only {self._length} tokens were fed, 0 to {self._length} can stay")
@@ -156,7 +191,10 @@ class LayerCache:
             )
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
-        """Let batch entry n go on from entry ``rows[n]``, as beam search asks; entries may be left out or repeated."""
+        """Let batch entry n go on from entry ``rows[n]``, as beam search asks; entries may be left out or repeated.
+
+        :param rows: numbers of batch entries from 0 on, (b,), one for each new entry.
+        """
         at = torch.as_tensor(rows)
         if at.ndim != 1 or at.dtype not in (torch.long, torch.int) or not len(at):
             raise ValueError(f"rows = {described(rows)}: give the numbers of batch entries, whole numbers in one row")
@@ -166,7 +204,10 @@ class LayerCache:
             raise ValueError(f"rows = {described(rows)}: {error}; give numbers of batch entries, from 0 on") from error
 
     def repeat(self, times: int) -> None:
-        """Let ``times`` batch entries go on from each one, side by side, as several answers to one prompt need it."""
+        """Let ``times`` batch entries go on from each one, side by side, as several answers to one prompt need it.
+
+        :param times: how many copies of each entry there are afterwards, at least 1.
+        """
         check_whole(times=times)
         self._move(lambda x: x.repeat_interleave(times, 0))
 
@@ -259,10 +300,10 @@ class KeyValueCache(LayerCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions, of which each sequence's first ``padding`` hold none of its tokens.
+        """Reserve room.
 
         :param capacity: in positions, padding included; 1024 unless given.
-        :param padding: one number of positions for each batch entry, (b,); none unless given.
+        :param padding: how many positions in front of each sequence hold none of its tokens, (b,); none unless given.
         """
         check_whole(capacity=capacity)
         self.capacity = capacity
@@ -276,7 +317,10 @@ class KeyValueCache(LayerCache):
         self._v: Tensor | None = None
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the tokens, not the padding, among all positions so far and ``new`` ones; None without padding."""
+        """Show the tokens, not the padding, among all positions so far and ``new`` ones; None without padding.
+
+        :param new: how many tokens come next, at least 1.
+        """
         check_whole(new=new)
         return None if self._tokens is None else self._tokens[..., : self._length + new]
 
@@ -351,10 +395,10 @@ class WindowCache(KeyValueCache):
 
     @checked
     def __init__(self, window: int, *, first: int = 4) -> None:
-        """Keep the last ``window`` tokens and the ``first`` ones of the sequence, which may be 0.
+        """Choose how many tokens are kept.
 
-        :param window: in tokens, the newest one among them.
-        :param first: in tokens; 4 unless given.
+        :param window: how many of the last tokens each one sees, itself among them.
+        :param first: how many of the first tokens all see, 0 or more; 4 unless given.
         """
         check_whole(window=window)
         check_whole(0, first=first)
@@ -367,7 +411,10 @@ class WindowCache(KeyValueCache):
         return min(self._length, self.first + self.window - 1)
 
     def fits(self, new: int) -> bool:
-        """Whether each of ``new`` tokens sees all that is kept and all that came before it in its chunk."""
+        """Whether each of ``new`` tokens sees all that is kept and all that came before it in its chunk.
+
+        :param new: how many tokens come next, at least 1.
+        """
         check_whole(new=new)
         return self.place + new <= self.capacity
 
@@ -436,20 +483,32 @@ class DecoderCache:
     length = property(lambda self: self.own.length, doc="How many tokens were fed so far.")
 
     def check_crop(self, length: int) -> None:
-        """Refuse what :meth:`crop` cannot do."""
+        """Refuse what :meth:`crop` cannot do.
+
+        :param length: as in :meth:`crop`.
+        """
         self.own.check_crop(length)
 
     def crop(self, length: int) -> None:
-        """Forget all own tokens but the first ``length``."""
+        """Forget all own tokens but the first ``length``.
+
+        :param length: how many tokens stay, 0 to :attr:`length`.
+        """
         self.own.crop(length)
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
-        """Let batch entry n go on from entry ``rows[n]``."""
+        """Let batch entry n go on from entry ``rows[n]``.
+
+        :param rows: numbers of batch entries from 0 on, (b,).
+        """
         self.own.reorder(rows)
         self.memory.reorder(rows)
 
     def repeat(self, times: int) -> None:
-        """Let ``times`` batch entries go on from each one, side by side."""
+        """Let ``times`` batch entries go on from each one, side by side.
+
+        :param times: how many copies of each entry there are afterwards, at least 1.
+        """
         self.own.repeat(times)
         self.memory.repeat(times)
 
@@ -470,24 +529,36 @@ class ModelCache(list[Any]):
         self.crop(length)
 
     def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
-        """Show the tokens, not the padding, as every layer's own cache does."""
+        """Show the tokens, not the padding, as every layer's own cache does.
+
+        :param new: how many tokens come next, at least 1.
+        """
         check_whole(new=new)
         return self[0].mask(new)
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``, in every layer; where one layer cannot, none does."""
+        """Forget all tokens but the first ``length``, in every layer; where one layer cannot, none does.
+
+        :param length: how many tokens stay, 0 to :attr:`length`.
+        """
         for one in self:
             one.check_crop(length)
         for one in self:
             one.crop(length)
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
-        """Let batch entry n go on from entry ``rows[n]``, in every layer."""
+        """Let batch entry n go on from entry ``rows[n]``, in every layer.
+
+        :param rows: numbers of batch entries from 0 on, (b,).
+        """
         for one in self:
             one.reorder(rows)
 
     def repeat(self, times: int) -> None:
-        """Let ``times`` batch entries go on from each one, side by side, in every layer."""
+        """Let ``times`` batch entries go on from each one, side by side, in every layer.
+
+        :param times: how many copies of each entry there are afterwards, at least 1.
+        """
         for one in self:
             one.repeat(times)
 
@@ -532,7 +603,11 @@ def refuse_gradients() -> NoReturn:
 
 
 def refuse_overflow(capacity: int, end: int) -> NoReturn:
-    """Refuse more tokens than there is room for."""
+    """Refuse more tokens than there is room for.
+
+    :param capacity: how many positions there is room for.
+    :param end: how many would be needed.
+    """
     raise ValueError(f"the cache holds {capacity} positions, but {end} were fed: make it with capacity={end}")
 
 

@@ -66,7 +66,11 @@ class CollaborativeAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``d_shared`` is heads · d unless given, other keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param d_shared: the width of the queries and keys that all heads share; heads · d unless given.
+        :param fusion: "share" or "concatenate": all heads weigh all channels, or each begins with channels of its own.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
@@ -176,6 +180,9 @@ def collaborate(layer: Heads, d_shared: int, *, rounds: int = 200) -> Collaborat
     The products W_qᵀ W_k of all heads are fitted by :func:`fit_shared`; values, outputs, biases and the temperature
     stay. With heads · d channels nothing changes.
 
+    :param layer: a plain layer.
+    :param d_shared: how many channels its heads share afterwards, 1 to heads · d.
+    :param rounds: how many rounds the fit may take; 200 unless given.
     :Raises: ValueError where ``d_shared`` is below 1 or above heads · d, and where the layer is not a plain one.
     :Source: Cordonnier et al. 2020, section 4.
     :Differs from the released code: it starts from singular vectors, not from random ones, and ``scale`` stays.
@@ -199,6 +206,7 @@ def collaborate(layer: Heads, d_shared: int, *, rounds: int = 200) -> Collaborat
 def products(layer: Heads) -> Float[Tensor, "h m k"]:
     """Multiply the projections of each head: what it compares, W_qᵀ W_k.
 
+    :param layer: a layer of which each head has queries and keys of its own.
     :Taught in: collaborate.
     """
     q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))

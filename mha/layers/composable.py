@@ -36,7 +36,7 @@ class ComposedCache(KeyValueCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room for ``capacity`` positions; ``padding`` is that of :class:`mha.KeyValueCache`."""
+        """Reserve room; the arguments are those of :class:`mha.KeyValueCache`."""
         super().__init__(capacity, padding)
         self._pieces = KeyValueCache(capacity)
 
@@ -50,7 +50,11 @@ class ComposedCache(KeyValueCache):
         self._pieces._move(rows)
 
     def update_pieces(self, before: Tensor, after: Tensor) -> list[Tensor]:
-        """Store the pieces of the positions whose keys were appended last, and return those of all positions."""
+        """Store the pieces of the positions whose keys were appended last, and return those of all positions.
+
+        :param before: of the new keys, for the scores, (b, 2·r + 1, h, n).
+        :param after: of the new keys, for the weights, (b, 2·r + 1, h, n).
+        """
         self._pieces._length = self._length - before.shape[-1]
         try:
             stored = self._pieces.update(before.flatten(1, 2)[..., None], after.flatten(1, 2)[..., None])
@@ -87,7 +91,10 @@ def check_serves(cache: object) -> None:
 def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int, int]) -> dict[str, Part]:
     """Count one place: making the weights of queries and of fresh keys, then mixing the scores with all keys' pieces.
 
-    ``rows`` are how many queries, fresh keys, keys and scores there are, over the whole batch.
+    :param place: what mixes the heads there.
+    :param heads: how many heads it mixes.
+    :param rank: of the matrix that each token makes.
+    :param rows: how many queries, fresh keys, keys and scores there are, over the whole batch.
     """
     queries, fresh, keys, scores = rows
     size, piece = place.base.element_size(), (2 * rank + 1) * heads  # what a word says: collect, spread, gate
@@ -100,7 +107,15 @@ def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[i
 
 @checked
 def add_compositions(plain: Cost, layer: "ComposableAttention", b: int, i: int, j: int, fresh: int) -> Cost:
-    """Add both places to the cost of plain heads."""
+    """Add both places to the cost of plain heads.
+
+    :param plain: the cost of the same heads without compositions.
+    :param layer: the layer whose compositions are counted.
+    :param b: how many sequences are in the batch.
+    :param i: how many queries each has.
+    :param j: how many keys each has.
+    :param fresh: how many of these keys are projected.
+    """
     size, scores, parts = layer.W_q.weight.element_size(), b * layer.heads * i * j, dict(plain.parts)
     for name, place in (("before", layer.before), ("after", layer.after)):
         counted = count_composition(place, layer.heads, layer.rank, (b * i, b * fresh, b * j, scores))
@@ -131,7 +146,12 @@ class HeadWeights(nn.Module):
 
     @checked
     def __init__(self, width: int, heads: int, rank: int) -> None:
-        """Make the weights: what collects begins with size 1 and what spreads near 0."""
+        """Make the weights: what collects begins with size 1 and what spreads near 0.
+
+        :param width: of the input, in channels.
+        :param heads: how many heads are mixed.
+        :param rank: of the matrix that each token makes.
+        """
         super().__init__()
         inner, self.shape = 2 * rank * heads, (2, rank, heads)
         self.widen, self.narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, inner, bias=False)
@@ -141,7 +161,10 @@ class HeadWeights(nn.Module):
         nn.init.normal_(self.gate.weight, 0, 0.05 * math.sqrt(2 / (heads + width)))
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Side:
-        """Collectors have root mean square 1 over the heads; gates lie between −1 and 1."""
+        """Collectors have root mean square 1 over the heads; gates lie between −1 and 1.
+
+        :param x: the layer's input.
+        """
         collect, spread = self.narrow(F.gelu(self.widen(x))).unflatten(-1, self.shape).unbind(2)
         return F.rms_norm(collect, collect.shape[-1:], eps=1e-6), spread, self.gate(x).tanh()
 
@@ -156,7 +179,13 @@ class Composition(nn.Module):
 
     @checked
     def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
-        """Begin with the identity and small dynamic weights."""
+        """Begin with the identity and small dynamic weights.
+
+        :param width: of the queries' input, in channels.
+        :param key_width: of the keys' input, in channels.
+        :param heads: how many heads are mixed.
+        :param rank: of the matrix that each token makes.
+        """
         super().__init__()
         self.base = nn.Parameter(torch.empty(heads, heads))
         self.of_query, self.of_key = HeadWeights(width, heads, rank), HeadWeights(key_width, heads, rank)
@@ -167,19 +196,30 @@ class Composition(nn.Module):
         nn.init.eye_(self.base)
 
     def matrices(self, query: Float[Tensor, "b i m"]) -> Float[Tensor, "b i h h"]:
-        """Make one matrix for each query, the base included; it maps from column to row."""
+        """Make one matrix for each query, the base included; it maps from column to row.
+
+        :param query: the queries' input.
+        """
         collect, spread, gate = self.of_query(query)
         return spread.mT @ collect + torch.diag_embed(gate) + self.base.mT
 
     def pieces(self, key: Float[Tensor, "b j m"]) -> Float[Tensor, "b p h j"]:
-        """Make the pieces for each key: what collects, what spreads, the gates."""
+        """Make the pieces for each key: what collects, what spreads, the gates.
+
+        :param key: the keys' input.
+        """
         collect, spread, gate = self.of_key(key)
         return torch.cat([collect, spread, gate[:, :, None]], 2).permute(0, 2, 3, 1).contiguous()
 
     def forward(
         self, x: Float[Tensor, "b h i j"], matrices: Float[Tensor, "b i h h"], pieces: Float[Tensor, "b p h j"]
     ) -> Float[Tensor, "b h i j"]:
-        """Mix the heads, with gradients: memory grows with all queries times all keys."""
+        """Mix the heads, with gradients: memory grows with all queries times all keys.
+
+        :param x: the scores or weights of all heads.
+        :param matrices: what :meth:`matrices` made of the queries.
+        :param pieces: what :meth:`pieces` made of the keys, p = 2·r + 1.
+        """
         collect, spread, gate = (one.permute(0, 3, 1, 2) for one in unpack(pieces, 1))  # (b, j, p, h)
         heads = x.permute(0, 3, 2, 1)  # (b, j, i, h)
         by_key = heads @ collect.mT @ spread + heads * gate
@@ -225,7 +265,10 @@ class ComposableAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``rank`` is that of each word's matrix, every other keyword is one of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param rank: of the matrix that each token makes, 1 to heads; 2 unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
@@ -252,7 +295,12 @@ class ComposableAttention(Heads):
         return self.W_o(core.merge_heads(heads))
 
     def compositions(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> list[Composed]:
-        """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j)."""
+        """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j).
+
+        :param query: the queries' input, (b, i, d_model).
+        :param key: the input of the new keys, (b, n, kdim).
+        :param cache: where the pieces of earlier keys are kept; only the new keys count unless given.
+        """
         pieces = [place.pieces(key) for place in (self.before, self.after)]
         if isinstance(cache, ComposedCache):
             pieces = cache.update_pieces(*pieces)

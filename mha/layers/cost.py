@@ -81,7 +81,11 @@ class Cost:
 
 
 def count_linear(linear: nn.Linear, rows: int) -> Part:
-    """Count a projection of ``rows`` vectors: the weights are read once, whatever the number of rows."""
+    """Count a projection of ``rows`` vectors: the weights are read once, whatever the number of rows.
+
+    :param linear: the projection.
+    :param rows: how many vectors it takes, over the whole batch.
+    """
     wide = linear.in_features + linear.out_features
     numbers = rows * wide + count_weights(linear) if rows else 0
     return Part(2 * rows * linear.in_features * linear.out_features, numbers * linear.weight.element_size())
@@ -94,9 +98,27 @@ def count_weights(*linears: nn.Linear) -> int:
 
 @checked
 def count_attention(
-    layer: Projecting, b: int, i: int, j: int | None, fresh: int | None, *, heads=1, kv_heads=1, stored=False
+    layer: Projecting,
+    b: int,
+    i: int,
+    j: int | None,
+    fresh: int | None,
+    *,
+    heads: int = 1,
+    kv_heads: int = 1,
+    stored: bool = False,
 ) -> Cost:
-    """Count a layer with the usual projections."""
+    """Count a layer with the usual projections.
+
+    :param layer: a layer with ``W_q``, ``W_k`` and ``W_v``, and perhaps ``W_o``.
+    :param b: how many sequences are in the batch.
+    :param i: how many queries each has.
+    :param j: how many keys; i unless given.
+    :param fresh: how many keys are projected, where a cache holds the others; all unless given.
+    :param heads: how many heads attend; 1 unless given.
+    :param kv_heads: how many KV heads they share; 1 unless given.
+    :param stored: whether the weights are materialized.
+    """
     j, fresh = _lengths(b, i, j, fresh)
     rows = {"W_q": b * i, "W_k": b * fresh, "W_v": b * fresh, "W_o": b * i}
     linears = {name: getattr(layer, name) for name in rows if hasattr(layer, name)}

@@ -56,7 +56,11 @@ class EntmaxAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``alpha`` is one number or one a head, and stays as it is unless it is ``learned``."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param alpha: from 1 (softmax) to 2 (sparsemax), one number, or one for each head, (h,); 1.5 unless given.
+        :param learned: whether each head learns its α, from ``alpha`` on; it stays as it is otherwise.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

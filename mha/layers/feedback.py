@@ -109,8 +109,7 @@ class FeedbackAttention(Heads):
     :Plain when: the tables are zero, as they are at first: one query over a plain memory. It never sees itself.
     :Changes: what is looked at; the scores, by the tables ``query_bias`` (u), ``key_table`` (U), ``score_table`` (S).
     :Costs: heads · (d + steps · (d + 1)) weights more than a plain layer; the explicit formula.
-    :Shapes: query (b, i, d_model), every one standing behind the whole memory; key (b, j, kdim), value (b, j, vdim),
-        oldest first; mask (i, j) or (b, h, i, j), True = may look; returns (b, i, d_model).
+    :Shapes: as :class:`mha.MultiHeadAttention`; each query stands behind the whole memory, which is oldest first.
     :Raises: ValueError without a memory, for one longer than ``steps``, and for the caches of other layers.
     :Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
     :Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
@@ -136,7 +135,10 @@ class FeedbackAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer for memories of up to ``steps``; keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param steps: how many memories the layer can read at most; 512 unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         if steps < 1:
@@ -175,7 +177,10 @@ class FeedbackAttention(Heads):
         return self.W_o(core.merge_heads(heads))
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
-        """Return what is added to the keys (U), and to the scores: (u·k + S) / √d."""
+        """Return what is added to the keys (U), and to the scores: (u·k + S) / √d.
+
+        :param k: the keys of all memories so far, oldest first.
+        """
         heads, steps, d = self.key_table.shape
         check_tables(heads, steps, k)
         near, alone = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))

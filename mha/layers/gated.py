@@ -56,7 +56,11 @@ class GatedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``gate`` is "head" or "channel", the other keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param gate: "head" or "channel": one gate for each head, or for each channel of each head; the first
+            unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

@@ -38,13 +38,15 @@ class Aligned:
 @checked
 @torch.no_grad()
 def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regroup: bool = True) -> Aligned:
-    """Turn the heads of a plain layer towards each other, and put those side by side that are most alike.
+    """Align the heads of a plain layer (Procrustes), and put those side by side that are most alike.
 
     The new layer computes what the old one does. ``GroupedAttention.from_plain(aligned.layer, kv_heads=…)`` then merges
-    heads that fit together. ``x`` is what the layer usually reads: likeness is measured on its keys and values, before
-    positions turn them. With ``regroup=False`` the heads keep their places.
+    heads that fit together. Likeness is measured on keys and values before positions rotate them.
 
-    :Shapes: x (b, n, d_model), with more rows than a head has channels; random rows say little.
+    :param layer: a plain layer.
+    :param x: what it usually reads, (b, n, d_model), with more rows than a head has channels; random rows say little.
+    :param kv_heads: how many groups of heads there will be.
+    :param regroup: whether heads may change places; otherwise neighbors make a group.
     :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
         values come from inputs of other widths, where x has fewer rows than a head has channels.
     :Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
@@ -145,7 +147,10 @@ class GroupedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords after ``kv_heads`` are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param kv_heads: how many KV heads there are; it divides ``heads``.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

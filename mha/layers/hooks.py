@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,7 +25,11 @@ class Tap(nn.Identity):
 
 
 def open_taps(scores: Tap, weights: Tap) -> Changes:
-    """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs."""
+    """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs.
+
+    :param scores: where the scores pass.
+    :param weights: where the weights pass.
+    """
     if not (scores._forward_hooks or weights._forward_hooks):
         return NO_CHANGES
     return Changes(scores=scores if scores.is_open else None, weights=weights if weights.is_open else None)
@@ -33,14 +38,17 @@ def open_taps(scores: Tap, weights: Tap) -> Changes:
 PLACES = ("scores", "weights", "heads")
 
 
-class Seen(dict):
+class Seen(dict[str, Tensor]):
     """What a watcher saw: the last tensor of each tap, by its path, such as ``"encoder.0.attention.weights"``.
 
     ``seen.weights`` is the tensor of the only layer watched; ``seen.all("weights")`` lists them, layer by layer.
     """
 
     def all(self, place: str) -> list[Tensor]:
-        """List what passed at ``place`` in every layer, first layer first."""
+        """List what passed at ``place`` in every layer, first layer first.
+
+        :param place: "scores", "weights", "heads", or another place of a layer, such as "gates".
+        """
         return [tensor for path, tensor in self.items() if path.rpartition(".")[2] == place]
 
     def __getattr__(self, place: str) -> Tensor:
@@ -58,17 +66,22 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
     """See the scores (before the mask), the weights (before dropout) and the heads of every layer in a model.
 
     While somebody watches scores or weights, the explicit formula runs instead of the fused kernel; the numbers are
-    the same. ``places`` are "scores", "weights", "heads", or nothing for all three. ``detach=False`` keeps gradients.
+    the same.
+
     A layer that is called several times, as where all layers share their weights (ALBERT), is seen as in its last call.
 
+    :param model: any module with heads in it; it may be a layer itself.
+    :param places: "scores", "weights", "heads", or another place of a layer, such as "gates"; the first three unless
+        given.
+    :param detach: whether what is seen has no gradients.
     :Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
     :Raises: ValueError where the model has no such place.
     :Taught in: split_and_merge, reading_heads.
     """
     seen, order = Seen(), _taps(model, places or PLACES)
 
-    def remember(path: str) -> Callable:
-        def hook(_module, _inputs, output: Tensor) -> None:
+    def remember(path: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
             seen[path] = output.detach() if detach else output
 
         return hook
@@ -92,8 +105,12 @@ def edit(
 ) -> Iterator[None]:
     """Change what passes at a place: ``with edit(layer, heads=lambda z: z * keep): …``.
 
-    Only routed layers have ``gates`` and ``probabilities``.
-
+    :param model: any module with heads in it; it may be a layer itself.
+    :param scores: changes the scores before the mask, (b, h, i, j); nothing changes unless given, here and below.
+    :param weights: changes the weights before dropout, (b, h, i, j).
+    :param heads: changes the head outputs, (b, h, i, d).
+    :param gates: changes the gates, which gated and routed layers have.
+    :param probabilities: changes those of a router, (b, routed heads, i), which only routed layers have.
     :Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
     :Raises: ValueError where the model has no such place, or a function returns another shape.
     :Taught in: output_projection, reading_heads, pruning_heads.
@@ -107,7 +124,7 @@ def edit(
         yield
 
 
-def _change(place: str, function: Change, _module: nn.Module, _inputs: tuple, output: Tensor) -> Tensor:
+def _change(place: str, function: Change, _module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     return changed(place, function, output)
 
 

@@ -27,7 +27,13 @@ class Projecting(Protocol):
 
 
 def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
-    """Let key default to query and value to key; refuse a causal mask over somebody else's sequence."""
+    """Let key default to query and value to key; refuse a causal mask over somebody else's sequence.
+
+    :param query: what asks, (b, i, d_model).
+    :param key: what is compared with; the query unless given.
+    :param value: what is read; the key unless given.
+    :param is_causal: whether each token sees only itself and what came before.
+    """
     if is_causal is not True and is_causal is not False:
         check_flag(is_causal=is_causal)
     if key is None:
@@ -126,7 +132,12 @@ def check_heads(heads: Tensor, number: int, linear: nn.Linear) -> None:
 
 
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:
-    """Return the width of one head; refuse heads that do not divide the model's width."""
+    """Return the width of one head; refuse heads that do not divide the model's width.
+
+    :param d_model: the width of the model.
+    :param heads: how many heads there are.
+    :param d_head: the width of a head; d_model / heads unless given.
+    """
     if d_model < 1 or heads < 1 or (d_head is not None and d_head < 1):
         raise ValueError(f"d_model = {d_model}, heads = {heads}, d_head = {d_head}: each must be at least 1")
     if d_head is None and d_model % heads:
@@ -138,7 +149,12 @@ def head_width(d_model: int, heads: int, d_head: int | None) -> int:
 
 
 def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int, int]:
-    """Return the widths of key and value inputs; refuse a width below one."""
+    """Return the widths of key and value inputs; refuse a width below one.
+
+    :param d_model: the width of the model.
+    :param kdim: the width of the keys' input; ``d_model`` unless given.
+    :param vdim: the width of the values' input; ``d_model`` unless given.
+    """
     kdim, vdim = d_model if kdim is None else kdim, d_model if vdim is None else vdim
     if kdim < 1 or vdim < 1:
         raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
@@ -153,7 +169,10 @@ def check_groups(heads: int, kv_heads: int) -> None:
 
 
 def biased(bias: bool | str) -> str:
-    """Return the letters of the projections that have a bias: True means all four, False none."""
+    """Return the letters of the projections that have a bias: True means all four, False none.
+
+    :param bias: True, False, or some of the letters "qkvo".
+    """
     letters = bias if isinstance(bias, str) else "qkvo" if bias is True else ""
     if not isinstance(bias, bool | str) or set(letters) - set("qkvo"):
         raise ValueError(f"bias = {bias!r}: give True, False or some of the letters 'qkvo'")

@@ -54,12 +54,20 @@ def check_widths(d_latent: int, d_rotary: int, d_query: int | None) -> None:
 
 
 def turns(positions: RelativePositions | None) -> bool:
-    """Whether positions change queries and keys themselves, and not only the scores."""
+    """Whether positions change queries and keys themselves, and not only the scores.
+
+    :param positions: what a layer has inside; None where it has nothing.
+    """
     return positions is not None and type(positions).turn is not RelativePositions.turn
 
 
 def choose_positions(positions: RelativePositions | None, d_rotary: int) -> RelativePositions | None:
-    """Return what marks the places; refuse positions that would stand between queries and latents."""
+    """Return what marks the places; refuse positions that would stand between queries and latents.
+
+    :param positions: what was given; where nothing was, rotary ones with neighboring pairs, or none without
+        ``d_rotary``.
+    :param d_rotary: the width of the channels that can be rotated.
+    """
     if positions is None:
         return RotaryPositions(layout="interleaved") if d_rotary else None
     name = type(positions).__name__
@@ -118,11 +126,13 @@ class LatentAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
-        ``d_rotary`` is the width of the turned channels, ``d_query`` that of compressed queries, ``norm`` puts an
-        RMSNorm behind each compression; ``positions`` are rotary with neighboring pairs unless given. The other
-        keywords are those of :class:`mha.Heads`.
+        :param d_latent: the width of the vector that is kept for each token.
+        :param d_rotary: the width of the rotated channels, an even number; 0, none, unless given.
+        :param d_query: the width of compressed queries; they are not compressed unless given.
+        :param norm: whether an RMSNorm follows each compression.
+        :param positions: what rotates the ``d_rotary`` channels; rotary with neighboring pairs unless given.
         """
         check_widths(d_latent, d_rotary, d_query)
         positions = choose_positions(positions, d_rotary)
@@ -174,7 +184,11 @@ class LatentAttention(Heads):
         cache: LayerCache | None = None,
         absorb: bool | None = None,
     ) -> Float[Tensor, "b i m"]:
-        """Compress, read in one of the two forms, merge."""
+        """Compress, read in one of the two forms, merge.
+
+        :param absorb: whether the absorbed form runs; the one with fewer operations unless given, without a cache the
+            expanded one.
+        """
         if absorb is not None:
             check_flag(absorb=absorb)
         key, mask = self._check_latent_call(query, key, value, mask, is_causal, cache)
@@ -185,7 +199,11 @@ class LatentAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(read(q, rows, mask, is_causal))))
 
     def absorbs(self, i: int, j: int) -> bool:
-        """Whether the absorbed form takes fewer operations, with i queries and j latents that are there."""
+        """Whether the absorbed form takes fewer operations, with i queries and j latents that are there.
+
+        :param i: how many queries there are.
+        :param j: how many latents there are, earlier ones included.
+        """
         counted = count_forms(i, j, self.heads, self.d_head, self.d_latent, self.d_rotary)
         return counted.absorbed < counted.expanded
 
@@ -206,7 +224,12 @@ class LatentAttention(Heads):
     ) -> tuple[Tensor, Tensor]:
         """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary).
 
-        The arguments are those of :meth:`forward`.
+        :param query: what asks, (b, i, d_model).
+        :param key: what is compressed, (b, j, d_model); the query unless given.
+        :param value: the key again, or nothing.
+        :param mask: (i, j) or (b, h, i, j), True = may look; it is only checked.
+        :param is_causal: only checked, too.
+        :param cache: rows of earlier calls, which come first.
         """
         key, _ = self._check_latent_call(query, key, value, mask, is_causal, cache)
         return self._squeeze(query, key, cache)
@@ -222,11 +245,19 @@ class LatentAttention(Heads):
         return q, rows if cache is None else cache.update(rows, rows[..., : self.d_latent])[0]
 
     def compressed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
-        """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words."""
+        """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words.
+
+        :param x: latents, or compressed queries.
+        :param norm: the norm that they pass, if there is one.
+        """
         return x if norm is None else norm(x.to(norm.weight)).to(x)
 
     def queries(self, x: Tensor, start: int) -> Tensor:
-        """Make the queries of words at positions from ``start`` on: their own channels, then the turned ones."""
+        """Make the queries of words at positions from ``start`` on: their own channels, then the turned ones.
+
+        :param x: the input, (b, i, d_model).
+        :param start: the position of the first token.
+        """
         if self.W_down_q is not None:
             x = self.compressed(self.W_down_q(x), self.norm_query)
         q = split_heads(self.W_q(x), self.heads)
@@ -235,13 +266,22 @@ class LatentAttention(Heads):
         return torch.cat([q, self._into_heads(self.W_rotary_q(x), self.heads, start)], -1)
 
     def expand(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Make the keys and values of all heads from the rows."""
+        """Make the keys and values of all heads from the rows.
+
+        :param rows: latents and rotated keys, (b, 1, j, d_latent + d_rotary).
+        """
         latents, turned = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
         k, v = (split_heads(linear(latents), self.heads) for linear in (self.W_k, self.W_v))
         return torch.cat([k, turned[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
 
     def read_expanded(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        """Read in the expanded form: every head has keys and values of its own."""
+        """Read in the expanded form: every head has keys and values of its own.
+
+        :param q: queries, (b, h, i, d + d_rotary).
+        :param rows: latents and rotated keys, (b, 1, j, d_latent + d_rotary).
+        :param mask: (i, j) or (b, h, i, j), True = may look; everything may be looked at where it is None.
+        :param is_causal: whether each token sees only itself and what came before.
+        """
         k, v = self.expand(rows)
         changes = self._in_order(NO_CHANGES)
         if self.d_rotary and not changes:  # the fused kernel wants values as wide as keys
@@ -249,7 +289,13 @@ class LatentAttention(Heads):
         return self._read(q, k, v, mask, is_causal=is_causal, changes=changes)[..., : self.d_head]
 
     def read_absorbed(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        """Read in the absorbed form: all heads share one key, the row, and one value, its latent."""
+        """Read in the absorbed form: all heads share one key, the row, and one value, its latent.
+
+        :param q: as in :meth:`read_expanded`.
+        :param rows: as there.
+        :param mask: as there.
+        :param is_causal: as there.
+        """
         w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
         own, turned = q.split([self.d_head, self.d_rotary], -1)
         scale, dropout = 1 / math.sqrt(q.shape[-1]), self.dropout if self.training else 0.0
@@ -341,8 +387,11 @@ class LatentAttention(Heads):
     ) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
 
-        Behind a cache ``fresh`` is given. Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries
-        and reads pass them; the rows are read once, by the scores, unless the weights are ``stored``.
+        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and reads pass them; the rows are read
+        once, by the scores, unless the weights are ``stored``.
+
+        :param fresh: how many rows are made, where a cache holds the others; without a cache it is not given.
+        :param absorb: whether the absorbed form is counted; the one that would run unless given.
         """
         cached = fresh is not None
         j = i if j is None else j
@@ -406,11 +455,14 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     """Let a trained layer keep ``d_latent`` numbers a word in place of keys and values, and change it least.
 
     ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
-    and biases stay. With ``words``, thousands of rows that this layer usually reads, what changes least is the keys and
-    values of such words; without, the weights. From the rank of the pair on nothing changes: at the latest with
-    ``d_model``, and with 2 · g · d for g shared key heads of width d.
+    and biases stay. With ``words`` what changes least is the keys and values of such tokens; without, the weights. From
+    the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared key heads
+    of width d.
 
-    :Shapes: words (..., d_model), for example what a forward hook has seen, (b, n, d_model).
+    :param layer: a layer of plain heads, which may share keys.
+    :param d_latent: how many numbers are kept for each token, 1 to ``d_model``.
+    :param words: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
+        seen; none unless given.
     :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
         that computes something else than plain heads which may share keys: it is tried on a few random words.
     :Differs from the paper: it trains latents from the start and converts nothing.

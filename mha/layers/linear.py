@@ -48,7 +48,11 @@ class StateCache(KeyValueCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Begin with an empty table; each sequence's first ``padding`` positions hold none of its tokens."""
+        """Begin with an empty state.
+
+        :param capacity: does not matter; it is there so that all caches are made alike.
+        :param padding: how many positions in front of each sequence hold none of its tokens, (b,); none unless given.
+        """
         super().__init__(capacity, padding)
         self.state: Tensor | None = None
         self._padding = None if self._tokens is None else self._tokens.logical_not().sum(-1)[:, 0, 0]
@@ -104,7 +108,11 @@ class StateCache(KeyValueCache):
         return k, v
 
     def keep(self, state: Float[Tensor, "b h d c"], new: int) -> None:
-        """Store the table, after ``new`` tokens more."""
+        """Store the table, after ``new`` tokens more.
+
+        :param state: the new state.
+        :param new: how many tokens were written into it.
+        """
         check_no_gradients(state, state)
         self.state = state
         self._length += new
@@ -122,7 +130,12 @@ class StateCache(KeyValueCache):
 
 
 def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
-    """Refuse to make a layer of a plain one: there is no setting at which it would compute the same."""
+    """Refuse to make a layer of a plain one: there is no setting at which it would compute the same.
+
+    :param kind: the class of the layer that was asked for.
+    :param layer: the plain layer that was given.
+    :param why: the reason, which ends a sentence.
+    """
     layer.settings(positions=False)
     raise ValueError(
         f"layer = {described(layer)}: no setting of {kind.__name__} is softmax attention, because {why}. Make a new "
@@ -131,18 +144,28 @@ def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
 
 
 def hides_alike(mask: Tensor | None) -> bool:
-    """Whether a mask hides the same words from all queries, or nothing."""
+    """Whether a mask hides the same words from all queries, or nothing.
+
+    :param mask: (i, j) or (b, h, i, j), or nothing.
+    """
     return mask is None or (isinstance(mask, Tensor) and mask.ndim > 1 and mask.shape[-2] == 1)
 
 
 def watched_places(layer: Heads) -> list[str]:
-    """Name the places of weights at which somebody watches."""
+    """Name the places of weights at which somebody watches.
+
+    :param layer: the layer whose taps are asked.
+    """
     taps: dict[str, Tap] = {"scores": layer.at_scores, "weights": layer.at_weights}
     return [name for name, tap in taps.items() if tap.is_open]
 
 
 def refuse_watching(layer: Heads, cache: object) -> None:
-    """Refuse to show weights behind a table: the words that they would belong to are not kept."""
+    """Refuse to show weights behind a table: the words that they would belong to are not kept.
+
+    :param layer: the layer that is called.
+    :param cache: what it was called with.
+    """
     watched = watched_places(layer)
     if watched and isinstance(cache, StateCache):
         raise ValueError(
@@ -152,7 +175,10 @@ def refuse_watching(layer: Heads, cache: object) -> None:
 
 
 def refuse_dropout(layer: Heads) -> None:
-    """Refuse to drop weights behind a table: there are none."""
+    """Refuse to drop weights behind a table: there are none.
+
+    :param layer: the layer that is called with a state.
+    """
     if layer.training and layer.dropout > 0:
         raise ValueError(
             f"dropout = {layer.dropout} drops weights in training, but behind a StateCache there are none: call "
@@ -161,7 +187,7 @@ def refuse_dropout(layer: Heads) -> None:
 
 
 class LinearAttention(Heads):
-    """Let products of positive features take the place of the softmax: then a memory of fixed size holds all words.
+    """Attend with linear attention: products of positive features and no softmax, so that one state holds all tokens.
 
     The weight of word j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
 
@@ -194,7 +220,7 @@ class LinearAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the keywords are those of :class:`mha.Heads`."""
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
 
@@ -232,6 +258,8 @@ class LinearAttention(Heads):
         """Whether somebody looks at the weights, drops some, or hides other words from each query.
 
         So it is in a graph that is exported too: chunks would be counted once, for one length.
+
+        :param mask: of the call.
         """
         return (
             torch.compiler.is_exporting()
@@ -241,7 +269,14 @@ class LinearAttention(Heads):
         )
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool) -> Tensor:
-        """Read with the weights written down: (b, h, i, d)."""
+        """Read with the weights written down: (b, h, i, d).
+
+        :param q: queries, (b, h, i, d), before φ.
+        :param k: keys, (b, h, j, d), before φ.
+        :param v: values, (b, h, j, d).
+        :param mask: (i, j) or (b, h, i, j), True = may look.
+        :param is_causal: whether each token sees only itself and what came before.
+        """
         wide = torch.promote_types(v.dtype, torch.float32)
         q, k = positive_features(q.to(wide)), positive_features(k.to(wide))
         changes = Changes(normalize=share_by_sum)
@@ -273,7 +308,7 @@ class LinearAttention(Heads):
 
 
 class DeltaAttention(Heads):
-    """Write each word over what its key read before, so that the last value under a key is the one that comes back.
+    """Write each token over what its key read before (Gated DeltaNet): the last value under a key is what comes back.
 
     T ← αT + β kᵀ(v − αkT), and then the read is qT. The memory T (d × d in each head) decays by α, and the part β of
     what the key k reads is replaced by the value v. Queries and keys are brought to length 1; α and β are numbers of
@@ -283,8 +318,8 @@ class DeltaAttention(Heads):
     :Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
         state of h·d² numbers, however long the text is. Several words are read in chunks of 64, which adds a table
         of 64 × 64 and a system of 64 equations to each.
-    :Shapes: query (b, i, d_model), mask (b, 1, 1, i) or (b, h, 1, i), True = is a word; returns (b, i, d_model). A
-        state is (b, h, d, d).
+    :Shapes: as :class:`mha.MultiHeadAttention`, with a mask (b, 1, 1, i) or (b, h, 1, i), True = is a token; a state is
+        (b, h, d, d).
     :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
         different queries, for scores or weights that are watched behind a cache, and as MultiHeadAttention.
     :Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
@@ -310,9 +345,10 @@ class DeltaAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer, with ``decay`` or α = 1, and with the delta rule's ``erase`` or writing v alone.
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
-        Other keywords are those of :class:`mha.Heads`.
+        :param decay: whether the state decays; α is 1 otherwise.
+        :param erase: whether what the key reads is erased first (the delta rule); v alone is written otherwise.
         """
         super().__init__(d_model, heads, d_head=d_head, bias=bias, device=device, dtype=dtype)
         self.erase = erase
@@ -360,7 +396,10 @@ class DeltaAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def rates(self, x: Float[Tensor, "b n m"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"] | None]:
-        """Return how much of what a key reads each word overwrites (β), and the logarithm of the decay (log α)."""
+        """Return how much of what a key reads each word overwrites (β), and the logarithm of the decay (log α).
+
+        :param x: the layer's input.
+        """
         wide = torch.promote_types(x.dtype, torch.float32)
         beta = self.write(x).to(wide).sigmoid().mT
         return beta, None if self.decay is None else F.logsigmoid(self.decay(x).to(wide) + OPEN).mT
@@ -403,7 +442,11 @@ def check_table(layer: Heads, cache: object) -> None:
 
 
 def refuse_memory(layer: Heads, key: object) -> NoReturn:
-    """Refuse another sequence: it has no place in the order of the words."""
+    """Refuse another sequence: it has no place in the order of the words.
+
+    :param layer: the layer that is called.
+    :param key: what it was called with.
+    """
     raise ValueError(
         f"key = {described(key)} is another sequence, but {type(layer).__name__} reads what its own words have "
         "written, in their order: use LinearAttention or MultiHeadAttention over a memory"
@@ -420,7 +463,11 @@ def check_order(layer: Heads, query: Tensor, is_causal: bool) -> None:
 
 
 def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
-    """Say which of the newest tokens, whose keys these are, are written into the table; None is all of them."""
+    """Say which of the newest tokens, whose keys these are, are written into the table; None is all of them.
+
+    :param mask: of the call, (b, h, 1, j) or as it broadcasts to that.
+    :param k: the newest keys.
+    """
     if mask is None:
         return None
     if not hides_alike(mask):

@@ -42,13 +42,20 @@ class MergedCache(MemoryCache):
             self._total, self._count = rows(self._total), rows(self._count) if len(self._count) > 1 else self._count
 
     def mask(self, new: int) -> None:
-        """Hide nothing: this cache knows of no padding."""
+        """Hide nothing: this cache knows of no padding.
+
+        :param new: how many tokens come next, at least 1.
+        """
         check_whole(new=new)
 
     def add(
         self, total: Float[Tensor, "b h n d"], count: Float[Tensor, "c 1 n 1"]
     ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "c 1 n 1"]]:
-        """Add what was summed before to the sums of a new chunk, and keep the last of them."""
+        """Add what was summed before to the sums of a new chunk, and keep the last of them.
+
+        :param total: sums of the values in the new chunk, up to each token.
+        :param count: how many tokens each sum has.
+        """
         check_no_gradients(total, count)
         if self._total is not None and self._count is not None:
             total, count = total + self._total, count + self._count
@@ -96,8 +103,7 @@ class MergedAttention(Heads):
         queries, keys and output matrix for the own words: one ``W_o`` mixes the sum.
     :Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
         no scores. Behind a cache it is a running sum of one vector a head.
-    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, d_model), mask (i, j) or (b, h, i, j) for the memory,
-        ``own_mask`` (b, 1, 1, i) for the own words, True = may look; returns (b, i, d_model).
+    :Shapes: as :class:`mha.MultiHeadAttention`, with values (b, j, d_model); the mask is for the memory.
     :Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
     :Source: Zhang et al. 2019, the merged attention sublayer.
     :Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
@@ -123,7 +129,10 @@ class MergedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer, with the average of the own words or without; keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param average: whether the average of the own values is added.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         self.average = average
@@ -146,7 +155,10 @@ class MergedAttention(Heads):
         own_mask: Bool[Tensor, "..."] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
-        """Project, attend, add the average, merge."""
+        """Project, attend, add the average, merge.
+
+        :param own_mask: (b, 1, 1, i) for the own tokens, True = counts in the average; all count unless given.
+        """
         if self.average:
             check_call(query, key, own_mask, cache)
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
@@ -157,7 +169,13 @@ class MergedAttention(Heads):
     def add_average(
         self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: LayerCache | None
     ) -> Float[Tensor, "b h i d"]:
-        """Add the average of the own words to what the heads have read, unless it is switched off."""
+        """Add the average of the own words to what the heads have read, unless it is switched off.
+
+        :param heads: the head outputs, from the memory.
+        :param x: the own tokens, (b, i, d_model).
+        :param own_mask: as in :meth:`forward`.
+        :param cache: where the running sum is kept.
+        """
         if self.average:
             running = None if cache is None else cast(MergedCache, cache)  # check_call has looked
             return heads + self.own_average(x, own_mask, running)
@@ -168,7 +186,12 @@ class MergedAttention(Heads):
     def own_average(
         self, x: Float[Tensor, "b i m"], own_mask: Tensor | None = None, cache: MergedCache | None = None
     ) -> Float[Tensor, "b h i d"]:
-        """Average the values of all own words so far, in every head."""
+        """Average the values of all own words so far, in every head.
+
+        :param x: the own tokens.
+        :param own_mask: as in :meth:`forward`.
+        :param cache: the running sum of earlier calls; the sum begins with x unless given.
+        """
         v = split_heads(self.W_v(x), self.heads)
         exact = v.to(torch.promote_types(v.dtype, torch.float32))  # half precision cannot count beyond 256 or 2048
         counts = (

@@ -233,7 +233,14 @@ class Heads(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
 
-        The arguments are those of :meth:`forward`. With a cache the keys and values of the past come first.
+        With a cache the keys and values of the past come first.
+
+        :param query: as in :meth:`forward`.
+        :param key: as there.
+        :param value: as there.
+        :param mask: as there; it is only checked.
+        :param is_causal: as there; it is only checked.
+        :param cache: as there.
         """
         key, value, _ = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
@@ -255,6 +262,11 @@ class Heads(nn.Module):
     ) -> Tensor:
         """Read with :func:`mha.attend`, with this layer's dropout and past its taps: (b, h, i, d).
 
+        :param q: queries, (b, h, i, d).
+        :param k: keys, (b, g, j, d).
+        :param v: values, (b, g, j, d).
+        :param mask: (i, j) or (b, h, i, j), True = may look; everything may be looked at unless given.
+        :param is_causal: whether each token sees only itself and what came before.
         :param scale: of the scores; the layer's own unless given.
         :param explicit: whether the formula is written out (eager), instead of torch's fused kernel.
         :param changes: in the place of what :meth:`changes` says.
@@ -271,7 +283,10 @@ class Heads(nn.Module):
         check_qkv(q, k, v, enable_gqa=self.kv_heads < self.heads)
 
     def merge(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b i m"]:
-        """Put the heads side by side and mix them with ``W_o``."""
+        """Put the heads side by side and mix them with ``W_o``.
+
+        :param heads: the head outputs.
+        """
         inputs.check_heads(heads, self.heads, self.W_o)
         return self.W_o(core.merge_heads(heads))
 
@@ -331,7 +346,10 @@ class Heads(nn.Module):
 
     @classmethod
     def plain_settings(cls, layer: "Heads") -> dict[str, Any]:
-        """Return the keywords with which this kind of layer is the given plain one."""
+        """Return the keywords with which this kind of layer is the given plain one.
+
+        :param layer: the plain layer.
+        """
         return layer.settings()
 
     def _become(self, layer: "Heads") -> None:
@@ -398,8 +416,7 @@ class MultiHeadAttention(Heads):
     """Attend several times at once (MHA), each time with own queries, keys and values, and mix what was read.
 
     :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
-    :Shapes: query (b, i, d_model), key (b, j, kdim), value (b, j, vdim), mask (i, j) or (b, h, i, j), True = may
-        look; returns (b, i, d_model).
+    :Shapes: returns (b, i, d_model).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
     :Source: Vaswani et al. 2017, section 3.2.2.
     :Taught in: why_many_heads, split_and_merge, output_projection, positions.

@@ -24,8 +24,6 @@ from mha.layers.multi_head import Heads, attention_layers
 class OverlappingAttention(Heads):
     """Attend with overlapping heads (MOHSA): each also reads the nearest channels of both neighbors.
 
-    ``overlap`` channels of queries, keys and values are read from each side.
-
     Channels are meant, not words. The first and the last head have one neighbor; zeros stand where the other would be.
 
     :Plain when: ``overlap`` is 0.
@@ -57,7 +55,11 @@ class OverlappingAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; every other keyword is one of :class:`mha.Heads`, with ``d_head`` the own channels."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param overlap: how many channels of each neighbor a head reads, 0 to d; 0 unless given.
+        :param d_head: how many channels of its own a head has, d; d_model / heads unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
         if not 0 <= overlap <= self.d_head:
@@ -107,8 +109,10 @@ def check_neighbors(overlap: int, own: int) -> None:
 
 
 def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]:
-    """Give each head ``overlap`` channels of both neighbors, zeros at the ends.
+    """Give each head channels of both neighbors, zeros at the ends.
 
+    :param x: queries, keys or values of all heads.
+    :param overlap: how many channels of each neighbor, 0 to d.
     :Taught in: overlap.
     """
     check_whole(0, overlap=overlap)
@@ -124,6 +128,10 @@ def widen(x: Float[Tensor, "b h n d"], overlap: int) -> Float[Tensor, "b h n e"]
 def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bool = False) -> list[int]:
     """Say how far each layer of a model overlaps: one channel more ``every`` so many layers, or one less.
 
+    :param layers: how many layers the model has.
+    :param first: the overlap of the first layer, in channels; 0 unless given.
+    :param every: after how many layers the overlap is one channel larger; 1 unless given.
+    :param falling: whether the order is turned round, so that the last layer has ``first``.
     :Raises: ValueError where a number is out of range.
     :Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
     :Taught in: overlap.
@@ -138,6 +146,8 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
 def overlap_heads(model: nn.Module, overlaps: Sequence[int]) -> nn.Module:
     """Copy a model and let the heads of its layers overlap, layer by layer, as :meth:`OverlappingAttention.from_plain`.
 
+    :param model: a model with plain layers; it stays as it is.
+    :param overlaps: in channels, one for each layer with heads, first layer first.
     :Raises: ValueError where there is not one overlap for each layer that attends.
     :Taught in: overlap.
     """

@@ -16,6 +16,7 @@ from mha.checks import check_like_weights, check_tensor, check_whole, checked, d
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
     """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
 
+    :param n: how many positions, at least 1.
     :Shapes: (n, n); concatenate it to the words.
     :Raises: ValueError where n is below 1.
     :Taught in: why_attention.
@@ -28,6 +29,9 @@ def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
 def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Float[Tensor, "n d_model"]:
     """Mark each position with waves of many lengths: sines in even channels, cosines in odd ones.
 
+    :param n: how many positions, at least 1.
+    :param d_model: the width of a token, an even number.
+    :param base: 2π times it is nearly the longest wavelength, in positions; 10000 unless given.
     :Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
     :Raises: ValueError where n is below 1, or d_model is not a positive even number.
     :Source: Vaswani et al. 2017, section 3.5.
@@ -58,7 +62,11 @@ class SinusoidalPositions(nn.Module):
     """
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        """Add the vectors of positions ``start`` to ``start + n - 1``.
+
+        :param x: the tokens; their width is even.
+        :param start: the position of the first one; 0 unless given.
+        """
         check_tensor(3, x=x)
         check_whole(0, start=start)
         return x + _waves(start, x.shape[1], x.shape[2], 10000.0).to(x)
@@ -77,13 +85,21 @@ class LearnedPositions(nn.Module):
 
     @checked
     def __init__(self, longest: int, d_model: int) -> None:
-        """Make a table for positions 0 to ``longest - 1``."""
+        """Make a table of vectors, for positions 0 to ``longest - 1``.
+
+        :param longest: how many positions have a vector.
+        :param d_model: the width of a token.
+        """
         super().__init__()
         check_whole(longest=longest, d_model=d_model)
         self.table = nn.Parameter(0.02 * torch.randn(longest, d_model))
 
     def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Add the vectors of positions ``start`` to ``start + n - 1``."""
+        """Add the vectors of positions ``start`` to ``start + n - 1``.
+
+        :param x: the tokens, at most ``longest``.
+        :param start: the position of the first one; 0 unless given.
+        """
         check_tensor(3, x=x)
         check_whole(None, start=start)
         end = start + x.shape[1]
@@ -117,16 +133,24 @@ class RelativePositions(nn.Module):
     bias: Callable[[Tensor], Tensor] | None = None
 
     def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``."""
+        """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``.
+
+        :param x: queries or keys.
+        :param start: the position of the first one; 0 unless given.
+        """
         return x
 
     def take_heads(self, chosen: list[int], heads: int) -> "RelativePositions":
-        """Return the positions of the ``chosen`` ones of so many heads: the same, unless each head has its own."""
+        """Return the positions of the ``chosen`` ones of so many heads: the same, unless each head has its own.
+
+        :param chosen: the numbers of the heads that stay.
+        :param heads: how many there are now.
+        """
         return self
 
 
 class RotaryPositions(RelativePositions):
-    """Turn each query and key by angles that grow with its position, so that a score depends on their distance.
+    """Rotate each query and key by angles that grow with its position (RoPE): a score depends on their distance.
 
     The channels of a head are taken in pairs, and pair c of position n is turned by n · base^(−2c/d). With the
     layout "half" channel c is paired with c + d/2, with "interleaved" 2c with 2c + 1; :func:`mha.interop.relayout`
@@ -144,7 +168,12 @@ class RotaryPositions(RelativePositions):
 
     @checked
     def __init__(self, base: float = 10000.0, layout: str = "half", *, precision: torch.dtype = torch.float64) -> None:
-        """Choose the longest wave (``base``), the pairs (``layout``), and the precision of the angles."""
+        """Choose the waves, the pairs, and the precision of the angles.
+
+        :param base: 2π times it is nearly the longest wavelength, in positions; 10000 unless given.
+        :param layout: "half" or "interleaved": which channels make a pair.
+        :param precision: of the angles, torch.float64 or torch.float32; the first unless given.
+        """
         super().__init__()
         if layout not in LAYOUTS:
             raise ValueError(f"layout = {layout!r}: it is one of {LAYOUTS}")
@@ -177,7 +206,7 @@ class RotaryPositions(RelativePositions):
 
 
 class LinearBias(RelativePositions):
-    """Lower each score in proportion to the distance between query and key; each head has a slope of its own.
+    """Lower each score in proportion to the distance of query and key (ALiBi); each head has a slope of its own.
 
     :Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
     :Costs: no weights; the explicit formula runs instead of the fused kernel.
@@ -193,7 +222,10 @@ class LinearBias(RelativePositions):
 
     @checked
     def __init__(self, steep: Float[Tensor, "h"] | None = None) -> None:
-        """Take the slopes of the formula, or other ones, one for each head."""
+        """Take the slopes.
+
+        :param steep: slopes, one for each head; those of :func:`slopes` unless given.
+        """
         super().__init__()
         self.register_buffer("steep", steep)  # so that slopes are stored with a layer that lost some heads
 
@@ -208,7 +240,10 @@ class LinearBias(RelativePositions):
         return LinearBias(steep[list(chosen)])
 
     def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
-        """Take slope · distance from every score."""
+        """Take slope · distance from every score.
+
+        :param scores: before the mask; the queries are the last i of the j positions.
+        """
         h, i, j = scores.shape[1:]
         steep = slopes(h) if self.steep is None else self.steep
         if len(steep) != h:
@@ -222,6 +257,7 @@ class LinearBias(RelativePositions):
 def slopes(heads: int) -> Float[Tensor, "h"]:
     """Return how steeply :class:`LinearBias` falls in each head: steep in the first, almost flat in the last.
 
+    :param heads: how many heads there are, at least 1.
     :Shapes: (heads,).
     :Raises: ValueError for fewer than one head.
     :Taught in: positions.

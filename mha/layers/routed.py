@@ -22,8 +22,13 @@ ROUTERS = ("released", "paper", "norms")
 
 @checked
 def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) -> HeadRouter | NormRouter:
-    """Make the router that ``gates`` names: "released", "paper" or "norms".
+    """Make the router that ``gates`` names.
 
+    :param d_model: the width of a token.
+    :param heads: how many heads there are.
+    :param shared: how many of them always work.
+    :param chosen: how many of the others each query chooses.
+    :param gates: "released", "paper" or "norms".
     :Raises: ValueError where no head works, or some heads never could, or more are to be chosen than are routed.
     """
     routed = heads - shared
@@ -44,7 +49,11 @@ def make_router(d_model: int, heads: int, shared: int, chosen: int, gates: str) 
 
 @checked
 def count_router(router: nn.Module, queries: int) -> Cost:
-    """Count the router's products for so many queries."""
+    """Count the router's products for so many queries.
+
+    :param router: a router of heads.
+    :param queries: how many there are, over the whole batch.
+    """
     linears = {name: part for name, part in router.named_children() if isinstance(part, nn.Linear)}
     parts = {name: count_linear(linear, queries) for name, linear in linears.items()}
     weights = count_weights(*linears.values())
@@ -53,7 +62,15 @@ def count_router(router: nn.Module, queries: int) -> Cost:
 
 @checked
 def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linear, queries: int) -> Cost:
-    """Take away what :func:`read_where` does not compute, where each query has ``shared + chosen`` of the heads."""
+    """Take away what :func:`read_where` does not compute, where each query has ``shared + chosen`` of the heads.
+
+    :param cost: the cost of the same layer with all heads at work.
+    :param shared: how many heads always work.
+    :param chosen: how many of the others each query chooses.
+    :param heads: how many heads there are.
+    :param linear: the projection that makes the queries.
+    :param queries: how many there are, over the whole batch.
+    """
     numbers = queries * linear.out_features // heads  # of the queries of one head
     unread = numbers * (heads - shared - chosen) * linear.weight.element_size()
     apart = 0 if shared + chosen == heads else chosen
@@ -109,7 +126,12 @@ class RoutedAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; keywords other than ``gates`` are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param shared: how many heads always work; they come first.
+        :param chosen: how many of the others each query chooses.
+        :param gates: "released", "paper" or "norms": the router; the first unless given.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

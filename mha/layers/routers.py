@@ -17,6 +17,8 @@ from mha.layers.hooks import Tap
 def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
     """Mark the ``count`` heads with the highest scores, for each query; among equal scores anything may be marked.
 
+    :param scores: of each head for each query.
+    :param count: how many heads each query gets, at least 1.
     :Raises: ValueError where there are fewer heads than are to be chosen.
     :Taught in: route.
     """
@@ -41,7 +43,8 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
     then add β · ``balance_loss(seen.probabilities, seen.gates)`` to the loss. Even use of E heads, K for each query,
     gives K/E, and uneven use usually more. The shares are counts and have no gradient; the probabilities have one.
 
-    :Shapes: probabilities (b, r, i) of the routed heads, gates (b, h, i) of all heads, the routed ones last.
+    :param probabilities: of the routed heads, before the choice, (b, r, i).
+    :param gates: of all heads, the routed ones last, (b, h, i).
     :Raises: ValueError where the two do not belong together.
     :Source: Jin et al. 2024, equations 7 and 8, with β = 0.01.
     :Differs from the released code: it is E times as large there, in training mode only, and the mean over layers.
@@ -104,7 +107,14 @@ class HeadRouter(nn.Module):
 
     @checked
     def __init__(self, d_model: int, shared: int, routed: int, chosen: int, *, released: bool = True) -> None:
-        """Make the weights; a group without heads has none, and then there is no first stage either."""
+        """Make the weights; a group without heads has none, and then there is no first stage either.
+
+        :param d_model: the width of a token.
+        :param shared: how many heads always work.
+        :param routed: how many others there are.
+        :param chosen: how many of these each query chooses.
+        :param released: whether gates are measured in heads, as in the authors' code; in the paper they sum to 1.
+        """
         super().__init__()
         check_whole(d_model=d_model)
         check_split(shared, routed, chosen)
@@ -115,7 +125,11 @@ class HeadRouter(nn.Module):
         self.at_probabilities, self.at_gates = Tap(), Tap()
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
-        """Return the gates of all heads; the queries ``q`` are not asked."""
+        """Return the gates of all heads.
+
+        :param x: the layer's input at the queries.
+        :param q: the queries; they are not asked.
+        """
         check_routed(x, q, self.W_s or self.W_r)
         scores = self._scores(x)
         groups = [self._share(next(scores))] if self.W_s is not None else []
@@ -157,14 +171,23 @@ class NormRouter(nn.Module):
 
     @checked
     def __init__(self, shared: int, routed: int, chosen: int) -> None:
-        """Remember the numbers of heads."""
+        """Remember the numbers of heads.
+
+        :param shared: how many heads always work.
+        :param routed: how many others there are.
+        :param chosen: how many of these each query chooses.
+        """
         super().__init__()
         check_split(shared, routed, chosen)
         self.shared, self.routed, self.chosen = shared, routed, chosen
         self.at_probabilities, self.at_gates = Tap(), Tap()
 
     def forward(self, x: Float[Tensor, "b i m"], q: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i"]:
-        """Return the gates of all heads; the input ``x`` is not asked. Turned queries are as long as before."""
+        """Return the gates of all heads.
+
+        :param x: the layer's input at the queries; it is not asked.
+        :param q: the queries. Rotated ones are as long as before.
+        """
         check_queries(q, self.shared + self.routed)
         gates = torch.ones_like(q[..., 0])
         if self.routed:

@@ -19,8 +19,7 @@ class SelfAttention(nn.Module):
     """Attend once: one head with its own widths, and no mixing afterwards.
 
     :Costs: d_model · (2·d_k + d_v) weights, plus biases.
-    :Shapes: query (b, i, d_model), key and value (b, j, d_model), mask (i, j) or (b, 1, i, j), True = may look;
-        returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
+    :Shapes: returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     :Source: Vaswani et al. 2017, section 3.2.1.
     :Taught in: why_attention.
@@ -64,7 +63,14 @@ class SelfAttention(nn.Module):
         *,
         is_causal: bool = False,
     ) -> Float[Tensor, "b i c"]:
-        """Project and read; the axis of heads is there, with one entry, so that masks mean the same everywhere."""
+        """Project and read; the axis of heads is there, with one entry, so that masks mean the same everywhere.
+
+        :param query: what asks, (b, i, d_model).
+        :param key: what is compared with, (b, j, d_model); the query unless given.
+        :param value: what is read, (b, j, d_model); the key unless given.
+        :param mask: (i, j) or (b, 1, i, j), True = may look; everything may be looked at unless given.
+        :param is_causal: whether each token sees only itself and what came before.
+        """
         key, value = inputs.default_inputs(query, key, value, is_causal)
         inputs.check_inputs(self, query, key, value)
         if mask is not None:
@@ -77,6 +83,10 @@ class SelfAttention(nn.Module):
     def cost(self, b: int, i: int, j: int | None = None, *, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does.
 
+        :param b: how many sequences are in the batch.
+        :param i: how many queries each has.
+        :param j: how many keys; i unless given.
+        :param stored: whether the weights are materialized, by the explicit formula instead of the fused kernel.
         :Taught in: counting_cost.
         """
         fused = self.W_k.out_features == self.W_v.out_features  # the kernel wants values as wide as keys
@@ -84,7 +94,10 @@ class SelfAttention(nn.Module):
 
     @checked
     def new_cache(self, capacity: int = 1024) -> KeyValueCache:
-        """Refuse: this layer is the plain formula and keeps nothing between calls."""
+        """Refuse: this layer is the plain formula and keeps nothing between calls.
+
+        :param capacity: as in :meth:`Heads.new_cache`; it does not matter here.
+        """
         raise ValueError(
             "SelfAttention keeps no keys and values: take MultiHeadAttention(d_model, heads=1), which does"
         )

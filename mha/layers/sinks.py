@@ -77,7 +77,11 @@ class SinkAttention(Heads):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; ``sink`` is one logit or one a head, and stays as it is unless it is ``learned``."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param sink: the logit of the sink, one number, or one for each head, (h,); 0 unless given.
+        :param learned: whether the logits are learned; they stay as they are otherwise.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(
             d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like

@@ -43,6 +43,10 @@ def check_choice(layer: Divided, heads: Iterable[int]) -> list[int]:
 def head_numbers(number: int, heads: Iterable[int], *, some: bool = True) -> list[int]:
     """Return the numbers of heads in the layer's order; refuse what is none of its ``number`` heads, and none where
     ``some`` are needed.
+
+    :param number: how many heads there are.
+    :param heads: the chosen numbers, each once.
+    :param some: whether at least one is needed.
     """
     if isinstance(heads, int | str) or not isinstance(heads, Iterable):
         raise TypeError(f"heads = {heads!r}: give their numbers in a list")
@@ -55,12 +59,21 @@ def head_numbers(number: int, heads: Iterable[int], *, some: bool = True) -> lis
 
 
 def rows_of(heads: list[int], width: int) -> Tensor:
-    """List the rows, ``width`` for each, of some heads."""
+    """List the rows, ``width`` for each, of some heads.
+
+    :param heads: the numbers of heads.
+    :param width: how many rows each head has.
+    """
     return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
 
 
 def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
-    """Keep some output channels (axis 0) or input channels (axis 1) of a projection."""
+    """Keep some output channels (axis 0) or input channels (axis 1) of a projection.
+
+    :param linear: the projection; it stays as it is.
+    :param channels: the numbers of the channels that stay.
+    :param axis: 0 for output channels, 1 for input channels.
+    """
     weight = linear.weight.index_select(axis, channels.to(linear.weight.device))
     new = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None, device="meta")  # draws no numbers
     new.weight = nn.Parameter(weight, requires_grad=linear.weight.requires_grad)
@@ -71,7 +84,12 @@ def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
 
 
 def cut_part(part: Any, chosen: list[int], heads: int) -> Any:
-    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list."""
+    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list.
+
+    :param part: the part, or None.
+    :param chosen: the numbers of the heads that stay.
+    :param heads: how many there are now.
+    """
     if part is None:
         return None
     if isinstance(part, list):

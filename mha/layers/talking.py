@@ -90,6 +90,8 @@ def check_mixing(x: Tensor, mixing: Tensor) -> None:
 def mix(x: Float[Tensor, "b g i j"], mixing: Float[Tensor, "g h"]) -> Float[Tensor, "b h i j"]:
     """Make each head of the result a weighted sum of all heads: Σ_g x_g · mixing[g, h], at every query and key.
 
+    :param x: the scores or weights of all heads.
+    :param mixing: how much of head g (row) goes into head h (column).
     :Taught in: compose.
     """
     check_mixing(x, mixing)
