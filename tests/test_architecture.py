@@ -180,10 +180,6 @@ UNTOLD: set[str] = {
     "reference",
     "functional",
     "layers",
-    "models",
-    "analysis",
-    "systems",
-    "interop",
     "data",
     "viz",
 }  # rooms to come
