@@ -20,6 +20,7 @@ def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
 
     Biases, and positions inside the layer, are not part of it.
 
+    :param layer: any layer with heads.
     :Source: Elhage et al. 2021, section "Attention heads as information movement".
     :Taught in: reading_heads.
     """
@@ -34,6 +35,7 @@ def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
 
     Biases are not part of it.
 
+    :param layer: any layer with heads.
     :Source: Elhage et al. 2021, section "Attention heads as information movement".
     :Taught in: reading_heads.
     """
@@ -47,6 +49,7 @@ def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
 
     Near 1 what is written points to where what was read pointed, near 0 a random map. A circuit of zeros gives 0.
 
+    :param circuits: one square matrix for each head, such as of :func:`ov_circuit`, (h, m, m).
     :Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
     :Taught in: reading_heads.
     """

@@ -39,7 +39,14 @@ class HardConcrete(nn.Module):
 
     @checked
     def __init__(self, heads: int, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1):
-        """Make the gates, almost always open at first."""
+        """Make the gates.
+
+        :param heads: how many gates there are, h.
+        :param log_a: where every log a begins; 2 unless given, which is almost always open.
+        :param beta: the temperature β, positive; 0.33 unless given.
+        :param low: the lower end of the stretched interval, below 0; −0.1 unless given.
+        :param high: its upper end, above 1; 1.1 unless given.
+        """
         super().__init__()
         check_whole(heads=heads)
         if not (low < 0 and high > 1 and beta > 0):
@@ -89,7 +96,14 @@ class Gates(nn.Module):
     def __init__(
         self, model: nn.Module, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1
     ) -> None:
-        """Make gates for each layer of the model, which stays as it is; keywords are those of HardConcrete."""
+        """Make gates for each layer of the model.
+
+        :param model: any module with attention layers; it stays as it is.
+        :param log_a: where every log a begins; 2 unless given, which is almost always open.
+        :param beta: the temperature β, positive; 0.33 unless given.
+        :param low: the lower end of the stretched interval, below 0; −0.1 unless given.
+        :param high: its upper end, above 1; 1.1 unless given.
+        """
         super().__init__()
         layers = attention_layers(model)
         self.paths = list(layers)
@@ -100,7 +114,11 @@ class Gates(nn.Module):
     @checked
     @contextmanager
     def on(self, model: nn.Module, *, decided: bool = False) -> Iterator[None]:
-        """Put the gates on a model; ``decided`` takes only 0 and 1."""
+        """Put the gates on a model for a while.
+
+        :param model: the model that the gates were made for, or a copy.
+        :param decided: whether gates are only 0 and 1; they are drawn unless given.
+        """
         with ExitStack() as stack:
             for path, gate in zip(self.paths, self.each, strict=True):
                 draw = gate.decided if decided else gate
@@ -113,9 +131,11 @@ class Gates(nn.Module):
 
     @checked
     def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
-        """List the heads that stay, by layer, for :func:`mha.analysis.prune_heads`, which wants ``at_least`` 1 in each.
+        """List the heads that stay, by layer, for :func:`mha.analysis.prune_heads`, which wants 1 in each.
 
         Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
+
+        :param at_least: how many heads of each layer stay in any case; 0 unless given.
         """
         check_whole(0, at_least=at_least)
         kept = {}

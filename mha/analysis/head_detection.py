@@ -38,7 +38,8 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
 
     Of several equally large weights the share that is right counts, so that a uniform head gets what chance gives.
 
-    :Shapes: weights (b, h, i, j), targets (i, j) or (b, i, j).
+    :param weights: attention weights, (b, h, i, j).
+    :param targets: True at the right keys, (i, j) or (b, i, j).
     :Raises: ValueError for targets of another shape, or none at all.
     :Taught in: reading_heads.
     """
@@ -65,6 +66,7 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     Queries that look at nothing do not count.
 
+    :param weights: attention weights, (b, h, i, j).
     :Source: Clark et al. 2019, section 3.3.
     :Differs from the released code: nothing is added to the weights before the logarithm.
     :Taught in: reading_heads.
@@ -79,6 +81,7 @@ def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     With fewer queries than keys the last query stands at the last key.
 
+    :param weights: attention weights, (b, h, i, j).
     :Taught in: reading_heads.
     """
     check_finite(weights=weights)
@@ -97,6 +100,7 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
     """Look evenly at all keys that have any weight.
 
+    :param weights: attention weights, (b, h, i, j).
     :Taught in: reading_heads.
     """
     check_finite(weights=weights)
@@ -108,6 +112,8 @@ def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
 def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
     """Keep the weights of each query but deal them out anew, among the keys that have any weight.
 
+    :param weights: attention weights, (b, h, i, j).
+    :param generator: where the random numbers come from.
     :Taught in: reading_heads.
     """
     check_finite(weights=weights)
@@ -120,8 +126,10 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
 
 @checked
 def untrained(model: nn.Module, *, seed: int) -> nn.Module:
-    """Copy a model and give every weight a new initial value, drawn from ``seed``; the model itself stays.
+    """Copy a model and give every weight a new initial value.
 
+    :param model: any module; it stays as it is.
+    :param seed: of torch's random numbers, at least 0.
     :Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
     :Taught in: reading_heads.
     """
@@ -141,7 +149,8 @@ def untrained(model: nn.Module, *, seed: int) -> nn.Module:
 def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | None = None) -> tuple[int, float]:
     """Find the fixed number of steps that meets most targets, and the share of queries for which it does.
 
-    :Shapes: targets (i, j) or (b, i, j); ``visible`` the same, True where a query can look (everywhere unless given).
+    :param targets: True at the right keys, (i, j) or (b, i, j).
+    :param visible: of the same shape, True where a query can look; everywhere unless given.
     :Raises: ValueError where no query has a target.
     :Source: the baseline of Voita et al. 2019, section 5.2.2.
     :Taught in: reading_heads.
@@ -160,8 +169,8 @@ def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | Non
 def baseline(untrained_weights: list[Float[Tensor, "b _h i j"]], targets: Bool[Tensor, "..."]) -> float:
     """Say what a trained head must beat: the best untrained head or the best fixed offset, whichever is larger.
 
-    ``untrained_weights`` are the weights of each layer of an untrained copy on the same words.
-
+    :param untrained_weights: those of each layer of an untrained copy for the same tokens, (b, h, i, j) each.
+    :param targets: True at the right keys, (i, j) or (b, i, j).
     :Taught in: reading_heads.
     """
     heads = [float(score_heads(weights, targets).argmax.max()) for weights in untrained_weights]
@@ -183,7 +192,9 @@ def classify(
     "previous" or "next": the largest weight is on this neighbor in at least 90 % of the cases. A rule of your own,
     such as {"bracket": targets}, names a head whose argmax beats the best fixed offset by ten points.
 
-    :Shapes: weights (b, h, i, j), rules (i, j) or (b, i, j); one list of names for each of the h heads.
+    :param weights: attention weights, (b, h, i, j).
+    :param rules: targets of rules of your own, (i, j) or (b, i, j), by name; none unless given.
+    :Shapes: returns one list of names for each of the h heads.
     :Source: Voita et al. 2019, sections 5.2.1 and 5.2.2.
     :Differs from the paper: its ten percent can be read as points, as here, or as a ratio.
     :Taught in: reading_heads.

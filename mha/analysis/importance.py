@@ -28,9 +28,13 @@ def head_importance(
     """Guess how much each head matters: how fast the loss changes when the head is turned down a little.
 
     For each example the slope of its loss at a gate ξ = 1 on the head, without its sign, then the mean over examples.
-    ``normalize`` divides by the L2 norm of the layer. Dropout is off meanwhile.
+    Dropout is off meanwhile.
 
-    :Shapes: ``losses(model, batch)`` gives one loss for each example (b,); (h,) comes out for each layer, by its path.
+    :param model: any module with attention layers; it stays as it is.
+    :param losses: ``losses(model, batch)`` gives one loss for each example, (b,).
+    :param batches: whatever ``losses`` takes, at least one.
+    :param normalize: whether the numbers of each layer are divided by their L2 norm; they are unless given.
+    :Shapes: returns (h,) for each layer, by its path.
     :Raises: ValueError where the losses are not one for each example, or not finite, or there is no batch.
     :Source: Michel et al. 2019, section 4.1.
     :Differs from the released code: it takes the sign away for each token, and scales the last layer differently.

@@ -19,7 +19,12 @@ Trial = Callable[[Tensor], Tensor]
 
 @checked
 def as_double(layer: nn.Module, x: Tensor, kwargs: dict) -> tuple[nn.Module, Tensor, dict]:
-    """Copy a module and set it, its input and every mask of numbers to float64, where a small leak still shows."""
+    """Copy a module and set it, its input and every mask of numbers to float64, where a small leak still shows.
+
+    :param layer: the module; it stays as it is.
+    :param x: its input, of any floating type.
+    :param kwargs: further keywords of the layer, by name.
+    """
     try:
         layer = copy.deepcopy(layer).double()
     except Exception as error:
@@ -34,7 +39,12 @@ def as_double(layer: nn.Module, x: Tensor, kwargs: dict) -> tuple[nn.Module, Ten
 
 @checked
 def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
-    """Call a module in training or in evaluation mode."""
+    """Call a module in training or in evaluation mode.
+
+    :param layer: the module.
+    :param mode: "train" or "eval".
+    :param kwargs: further keywords of the layer, by name.
+    """
     if mode not in ("train", "eval"):
         raise ValueError(f"mode {mode!r}: give 'train', 'eval' or both; for 'cached' give cache=")
     return lambda x: layer.train(mode == "train")(x, **kwargs)
@@ -42,7 +52,14 @@ def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
 
 @checked
 def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] | None, kwargs: dict) -> Trial:
-    """Feed a sequence of n positions piece by piece through a layer with a fresh cache."""
+    """Feed a sequence piece by piece through a layer with a fresh cache.
+
+    :param layer: a module or a function, called as ``layer(chunk, cache=…)``.
+    :param n: how many positions the sequence has.
+    :param cache: a function that makes an empty cache.
+    :param chunks: how many positions each piece has, n in all; one of 2 and then single ones where it is None.
+    :param kwargs: further keywords of the layer, by name.
+    """
     chunks = (min(2, n),) + (1,) * (n - 2) if chunks is None else tuple(chunks)
     if sum(chunks) != n or min(chunks, default=0) < 1:
         raise ValueError(f"chunks {chunks} add up to {sum(chunks)}, but the sequence has {n} positions to cut up")
@@ -58,7 +75,11 @@ def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] 
 
 @checked
 def influence(trial: Trial, x: Float[Tensor, "b n *m"]) -> Bool[Tensor, "n n"]:
-    """Change one position after the other, by a little and by a lot, and see where the output moves."""
+    """Change one position after the other, by a little and by a lot, and see where the output moves.
+
+    :param trial: a function from x to outputs (b, n, …).
+    :param x: ordinary input, (b, n, …).
+    """
     n = x.shape[1]
     before = _first(trial, x)
     eps = torch.finfo(before.dtype).eps if before.is_floating_point() else 0.0
@@ -163,12 +184,17 @@ def leaks(
 ) -> Leaks:
     """Say which outputs see the future: change one input position, look which output positions change.
 
-    Works on any callable from (b, n, m) to (b, n, …), your own or another library's. A module is copied, set to
-    float64 and tried in training and in evaluation mode; a function is tried as it is. Dropout is no obstacle: every
-    trial starts from the same random state. With ``cache`` (a function that makes an empty cache) the sequence is
-    also fed in ``chunks`` through ``layer(chunk, cache=…)``, and the mode "cached" says what that sees.
+    A module is copied and set to float64; a function is tried as it is. Dropout is no obstacle: every trial starts from
+    the same random state. With a cache the sequence is also fed in chunks through ``layer(chunk, cache=…)``, and the
+    mode "cached" says what that sees.
 
-    :Shapes: x (b, n, m), or random numbers of ``shape``; further keywords go to the layer.
+    :param layer: any callable from (b, n, m) to (b, n, …), your own or another library's.
+    :param x: the input, (b, n, m); random numbers unless given.
+    :param shape: of the random numbers, (b, n, m); (2, 6, 8) unless given.
+    :param modes: in which modes a module is tried; "train" and "eval" unless given.
+    :param cache: a function that makes an empty cache; the mode "cached" is left out unless given.
+    :param chunks: how many positions are fed at a time in the mode "cached", n in all; 2 and then 1 each unless given.
+    :param kwargs: go to the layer.
     :Raises: ValueError where the layer cannot be copied or called, the chunks do not add up to n, the output has no row
         for each input, the layer answers the same input differently, or some outputs are NaN and no other one leaks
         (then nothing can be said); TypeError where it returns no tensor, or the input is not floating point.

@@ -25,10 +25,11 @@ def check_words(words: Tensor) -> None:
 
 @checked
 def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"]:
-    """Look a fixed number of steps away: 0 is the word itself, −1 the previous one, 1 the next.
+    """Look a fixed number of steps away.
 
-    With more ``keys`` than queries the last query stands at the last key.
-
+    :param n: how many queries there are.
+    :param steps: how far away the right key is: 0 is the token itself, −1 the previous one, 1 the next.
+    :param keys: how many keys there are; n unless given. With more than n the last query stands at the last key.
     :Taught in: reading_heads.
     """
     keys = n if keys is None else keys
@@ -40,6 +41,7 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 def first(n: int) -> Bool[Tensor, "i j"]:
     """Look at the first word, from everywhere but itself.
 
+    :param n: how many tokens there are.
     :Taught in: reading_heads.
     """
     check_whole(n=n)
@@ -52,6 +54,7 @@ def first(n: int) -> Bool[Tensor, "i j"]:
 def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
 
+    :param words: token numbers, (b, n).
     :Source: Olsson et al. 2022, section "Induction heads".
     :Taught in: reading_heads.
     """
@@ -65,6 +68,7 @@ def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
     """Look at earlier occurrences of the same word.
 
+    :param words: token numbers, (b, n).
     :Taught in: reading_heads.
     """
     check_words(words)
@@ -75,6 +79,8 @@ def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
 def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
     """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
 
+    :param words: token numbers, (b, n).
+    :param marks: the numbers of the tokens that separate.
     :Source: Clark et al. 2019, section 3.2.
     :Taught in: reading_heads.
     """
@@ -86,10 +92,12 @@ def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "
 
 @checked
 def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, "b n n"]:
-    """Look at the rarest word up to this one, by ``counts`` of every word; several if equally rare.
+    """Look at the rarest word up to this one; several if equally rare.
 
     The first word has no choice and so no target.
 
+    :param words: token numbers, (b, n).
+    :param counts: how often each token of the vocabulary occurs, (words,).
     :Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
     :Taught in: reading_heads.
     """
@@ -107,10 +115,13 @@ def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, 
 
 @checked
 def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
-    """Look from each closing bracket at the bracket that it closes; ``pairs`` say which opener has which closer.
+    """Look from each closing bracket at the bracket that it closes.
 
-    ``nested`` keeps only brackets with others inside. A bracket that closes nothing, or the wrong kind, has no target.
+    A bracket that closes nothing, or the wrong kind, has no target.
 
+    :param words: token numbers, (b, n).
+    :param pairs: the closing token of each opening one.
+    :param nested: whether only brackets with others inside count; all do unless given.
     :Raises: ValueError where a word both opens and closes.
     :Taught in: reading_heads.
     """
@@ -121,8 +132,9 @@ def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: boo
 def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
     """Look from each word at the innermost bracket that is still open behind it: the one that must close next.
 
-    ``nested`` keeps only words for which others were opened and closed since, so that the last opener is the wrong one.
-
+    :param words: token numbers, (b, n).
+    :param pairs: the closing token of each opening one.
+    :param nested: whether only tokens count for which the last opener is the wrong one, because its bracket is closed.
     :Raises: ValueError where a word both opens and closes.
     :Taught in: reading_heads.
     """

@@ -18,8 +18,11 @@ from mha.layers.surgery import head_numbers
 
 @checked
 def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
-    """Choose the ``count`` heads with the highest scores of the whole model, and ``at_least`` so many in each layer.
+    """Choose the heads with the highest scores of the whole model, and some in each layer.
 
+    :param scores: one number for each head, (h,), by the path of its layer.
+    :param count: how many heads are chosen in the whole model.
+    :param at_least: how many of them each layer has in any case; 1 unless given.
     :Raises: ValueError where the model has fewer heads, or the layers need more.
     :Taught in: pruning_heads.
     """
@@ -44,8 +47,8 @@ def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
 def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
     """Copy a model with only some heads: the others are cut out of its weights, which makes it smaller and faster.
 
-    ``keep`` has the heads that stay, by the path of their layer; layers that it does not name keep all.
-
+    :param model: any module with attention layers; it stays as it is.
+    :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.
     :Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take_heads`.
     :Taught in: pruning_heads.
     """
@@ -64,6 +67,8 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
 def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Silence all other heads for a while: what they read becomes zero, nothing is cut.
 
+    :param model: any module with attention layers.
+    :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.
     :Raises: ValueError for an unknown layer, and for numbers of heads that it does not have.
     :Taught in: pruning_heads.
     """

@@ -16,8 +16,9 @@ from mha.checks import check_finite, checked
 def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
     """Compare where heads look, by the Jensen–Shannon divergence: 0 for the same weights, 1 for no common key.
 
-    It is the mean over queries, in bits. For heads of several layers put their weights side by side with torch.cat.
+    It is the mean over queries, in bits.
 
+    :param weights: attention weights, (b, h, i, j); for heads of several layers put side by side with torch.cat.
     :Source: Clark et al. 2019, section 6.
     :Differs from the paper: the mean over queries instead of the sum, bits instead of nats.
     :Differs from the released code: nothing is added to the weights before the logarithm.
@@ -41,6 +42,7 @@ def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
     Every word is one sample; their number should be well above d, or chance alone makes heads look alike. A head
     that reads the same everywhere is like nothing, not even itself: 0.
 
+    :param heads: the head outputs, as ``seen.heads`` shows them, (b, h, i, d).
     :Source: Kornblith et al. 2019, section 3.
     :Taught in: reading_heads.
     """

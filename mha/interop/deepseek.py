@@ -32,6 +32,8 @@ def deepseek_plan(module: Any) -> Plan:
 
     Both compute their norms in float32 whatever the weights, V2 its turns too, and their explicit path its softmax: in
     float64 they agree with ours to about 1e-7.
+
+    :param module: an attention of one of these two classes.
     """
     name, config = type(module).__name__, module.config
     base, reasons = plain_base(config)

@@ -31,8 +31,9 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     become a LatentAttention; ``Qwen3Attention`` (norms), ``Qwen3NextAttention`` (norms and a gate) and
     ``GptOssAttention`` (sinks) a :class:`mha.interop.ReleasedAttention`. Those that write text hide the future by
     themselves; our layer hides it when it is called with ``is_causal=True``. A window is given as a mask.
-    ``into`` fills a layer that exists instead of making one.
 
+    :param module: an attention of one of these classes.
+    :param into: a layer of the same sizes that is filled instead; a new one is made unless given.
     :Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
     :Taught in: in_the_transformer.
     """
@@ -43,8 +44,10 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
 
 @checked
 def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
-    """Copy our layer's weights into a module of ``transformers``, made with a configuration that fits.
+    """Copy our layer's weights into a module of ``transformers``.
 
+    :param layer: a layer of ours.
+    :param module: an attention made with a configuration that fits; it is changed in place and returned.
     :Raises: ValueError that names every size and option that differs; then nothing was copied.
     :Taught in: in_the_transformer.
     """
@@ -54,7 +57,10 @@ def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
 
 @checked
 def transformers_plan(module: nn.Module) -> Plan:
-    """Describe a module of ``transformers`` in this package's words."""
+    """Describe a module of ``transformers`` in this package's words.
+
+    :param module: an attention of a class that is known here.
+    """
     name = type(module).__name__
     if name not in PLANS:
         raise ValueError(f"{name} is not known here: the classes that can be converted are {sorted(PLANS)}")
@@ -63,7 +69,10 @@ def transformers_plan(module: nn.Module) -> Plan:
 
 @checked
 def bert_plan(module: Any) -> Plan:
-    """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names."""
+    """Describe ``BertAttention``: four linear maps, two of them in sub-modules of other names.
+
+    :param module: an attention of this class.
+    """
     inside = module.self
     kind = getattr(inside, "position_embedding_type", "absolute")
     reason = f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"
@@ -77,7 +86,10 @@ def bert_plan(module: Any) -> Plan:
 
 @checked
 def gpt2_plan(module: Any) -> Plan:
-    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round."""
+    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round.
+
+    :param module: an attention of this class, for self- or cross-attention.
+    """
     reasons = {
         "scale_attn_weights=False leaves scores undivided; ours divide by √d": not module.scale_attn_weights,
         "scale_attn_by_inverse_layer_idx divides scores by the layer's number": module.scale_attn_by_inverse_layer_idx,
@@ -98,10 +110,12 @@ def gpt2_plan(module: Any) -> Plan:
 
 @checked
 def llama_plan(module: Any) -> Plan:
-    """Describe ``LlamaAttention`` and its kin: shared key heads, rotary positions in halves, usually no biases.
+    """Describe ``LlamaAttention`` and its kin: shared KV heads, rotary positions in halves, usually no biases.
 
     ``MistralAttention`` has a window too, and ``Qwen2Attention`` biases in three projections. A window is a matter of
     the mask: the model hands it over, and our layer takes it as ``mask``.
+
+    :param module: an attention of this class or its kin.
     """
     config, name = module.config, type(module).__name__
     positions, reasons = rotary_of(config, module.head_dim)
@@ -119,6 +133,8 @@ def released_plan(module: Any) -> Plan:
     """Describe ``Qwen3Attention``, ``Qwen3NextAttention`` and ``GptOssAttention``: Llama's, with more around it.
 
     Qwen's norms compute in float32 whatever the weights: in float64 they agree with ours to about 1e-7.
+
+    :param module: an attention of one of these three classes.
     """
     plan, name = llama_plan(module), type(module).__name__
     weights, heads, gated = dict(plan.weights), plan.sizes["heads"], name == "Qwen3NextAttention"
@@ -139,7 +155,10 @@ def released_plan(module: Any) -> Plan:
 
 @checked
 def whisper_plan(module: Any) -> Plan:
-    """Describe ``WhisperAttention``, of words or across: the key's projection has no bias."""
+    """Describe ``WhisperAttention``, of words or across: the key's projection has no bias.
+
+    :param module: an attention of this class, for self- or cross-attention.
+    """
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.out_proj)
     sizes = {"heads": module.num_heads, "kv_heads": module.num_heads, "d_head": module.head_dim}
     options = {"d_model": "d_model", "heads": "encoder_attention_heads", "dropout": "attention_dropout"}
@@ -148,7 +167,10 @@ def whisper_plan(module: Any) -> Plan:
 
 @checked
 def vit_plan(module: Any) -> Plan:
-    """Describe ``ViTAttention``: four linear maps over the patches of a picture."""
+    """Describe ``ViTAttention``: four linear maps over the patches of a picture.
+
+    :param module: an attention of this class.
+    """
     old = not hasattr(module, "q_proj")
     refuse("ViTAttention", ["this release of transformers keeps its maps in other modules"] * old, "Take release 5.")
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
@@ -160,7 +182,10 @@ def vit_plan(module: Any) -> Plan:
 
 @checked
 def albert_plan(module: Any) -> Plan:
-    """Describe ``AlbertAttention``: BERT's four linear maps, all in one module."""
+    """Describe ``AlbertAttention``: BERT's four linear maps, all in one module.
+
+    :param module: an attention of this class.
+    """
     kind = getattr(module, "position_embedding_type", "absolute")
     reason = f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"
     refuse("AlbertAttention", [reason] * (kind != "absolute"), CHANGE)
@@ -212,11 +237,13 @@ INSTALL = "pip install 'mha-course[interop]'"
 def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
     """Load the attention of one layer of a trained model: BERT, GPT-2, Llama or another of :func:`from_transformers`.
 
-    ``name`` is what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer. Only
-    safetensors are read: loading them runs no code.
+    Only safetensors are read: loading them runs no code.
 
-    :Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over
-        the network; ValueError where it has no such layer, or attention that is not known here.
+    :param name: what ``transformers`` knows the checkpoint by, such as "gpt2", or a folder on this computer.
+    :param layer: its number among the attention layers that are known here, from 0 in the model's order; 0 unless
+        given.
+    :Raises: ImportError without ``transformers``; OSError where the checkpoint can be read neither here nor over the
+        network; ValueError where it has no such layer, or attention that is not known here.
     :Taught in: in_the_transformer.
     """
     try:

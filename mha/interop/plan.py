@@ -33,13 +33,19 @@ class Plan:
 
 @checked
 def biases(weights: dict[str, Tensor]) -> str:
-    """Return the letters of the projections that have a bias."""
+    """Return the letters of the projections that have a bias.
+
+    :param weights: of a plan or a layer, by our names.
+    """
     return "".join(letter for letter in "qkvo" if f"W_{letter}.bias" in weights)
 
 
 @checked
 def sizes_of(layer: Heads) -> dict[str, Any]:
-    """Say what a layer of this package is, in the words that a plan uses."""
+    """Say what a layer of this package is, in the words that a plan uses.
+
+    :param layer: a layer of ours.
+    """
     own: dict[str, Any] = {}
     if isinstance(layer, LatentAttention):
         own = {name: getattr(layer, name) for name in ("d_latent", "d_rotary", "d_query", "norm")}
@@ -62,13 +68,19 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
 
 @checked
 def kind_of_positions(positions: nn.Module | None) -> str:
-    """Write positions so that two of them are equal exactly when their text is."""
+    """Write positions so that two of them are equal exactly when their text is.
+
+    :param positions: what acts inside a layer, or None.
+    """
     return "none" if positions is None else f"{positions}, angles in {getattr(positions, 'precision', 'no precision')}"
 
 
 @checked
 def build(plan: Plan) -> Heads:
-    """Make a layer of this package with the plan's sizes and weights."""
+    """Make a layer of this package with the plan's sizes and weights.
+
+    :param plan: of a module that has a counterpart here.
+    """
     check_shapes(plan)
     sizes = dict(plan.sizes)
     d_model, heads, kv_heads = (sizes.pop(name) for name in ("d_model", "heads", "kv_heads"))
@@ -88,7 +100,11 @@ def build(plan: Plan) -> Heads:
 @checked
 @torch.no_grad()
 def read(plan: Plan, layer: Heads) -> Heads:
-    """Copy the plan's weights into a layer that fits."""
+    """Copy the plan's weights into a layer that fits.
+
+    :param plan: whose weights are copied.
+    :param layer: a layer of ours; it is changed in place and returned.
+    """
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
         weight.copy_(plan.weights[name].reshape(weight.shape))
@@ -98,7 +114,11 @@ def read(plan: Plan, layer: Heads) -> Heads:
 @checked
 @torch.no_grad()
 def write(layer: Heads, plan: Plan) -> None:
-    """Copy a layer's weights into the module behind the plan, where they fit."""
+    """Copy a layer's weights into the module behind the plan, where they fit.
+
+    :param layer: whose weights are copied.
+    :param plan: of the module that is changed in place.
+    """
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
         plan.weights[name].copy_(weight.view(plan.weights[name].shape))
@@ -155,6 +175,11 @@ def check_fit(layer: Heads, plan: Plan) -> None:
 
 @checked
 def refuse(library: str, reasons: list[str], remedy: str) -> None:
-    """Raise one error that names every reason; do nothing where there is none."""
+    """Raise one error that names every reason.
+
+    :param library: what an error calls the other side.
+    :param reasons: one sentence for each; nothing happens where there is none.
+    :param remedy: what to do, the last line of the error.
+    """
     if reasons:
         raise ValueError(f"{library} does not fit:\n  - " + "\n  - ".join(reasons) + f"\n{remedy}")

@@ -22,10 +22,11 @@ OPTIONS |= {"bias": "bias", "dropout": "dropout"}
 def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> Heads:
     """Make our layer from torch's: the same weights, the same numbers.
 
-    ``into`` fills a layer that exists instead of making one. Torch's masks say the opposite of ours, True = hide:
-    :func:`mha.functional.masks.from_hidden` converts them.
+    Torch's masks say the opposite of ours, True = hide: :func:`mha.functional.masks.from_hidden` converts them.
 
-    :Shapes: the layer is called with (b, n, d_model).
+    :param module: torch's layer, batch first.
+    :param into: a layer of the same sizes that is filled instead; a new one is made unless given.
+    :Shapes: returns a layer that is called with (b, n, d_model).
     :Raises: ValueError where an option has no counterpart (``add_bias_kv``, ``add_zero_attn``), for a module that is
         not batch first, and where ``into`` has other sizes.
     :Taught in: in_the_transformer.
@@ -39,6 +40,7 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
 def to_torch(layer: Heads) -> nn.MultiheadAttention:
     """Make torch's layer from ours: batch first, the same weights, the same numbers.
 
+    :param layer: a plain layer of ours.
     :Raises: ValueError where ours has what torch's has not: positions, shared heads, heads of another width than
         d_model / heads, biases in some of the projections only.
     :Taught in: in_the_transformer.
@@ -62,7 +64,10 @@ def to_torch(layer: Heads) -> nn.MultiheadAttention:
 
 @checked
 def torch_plan(module: nn.MultiheadAttention) -> Plan:
-    """Describe torch's layer in this package's words."""
+    """Describe torch's layer in this package's words.
+
+    :param module: torch's layer, batch first.
+    """
     reasons = {
         "add_bias_kv adds a learned key and value to every sequence; our layers have none": module.bias_k is not None,
         "add_zero_attn adds a key and a value of zeros; our layers have none": module.add_zero_attn,

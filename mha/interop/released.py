@@ -25,14 +25,20 @@ from mha.layers.positions import RelativePositions
 class NormedLinear(nn.Linear):
     """A projection behind which every head is brought to length √d, channel by channel weighted.
 
-    :Shapes: (…, d_model) gives (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads. Its factor
-        is ``offset`` + norm: released models begin with ones, or with zeros and an offset of 1.
+    :Shapes: returns (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads.
     :Taught in: say_nothing.
     """
 
     @checked
     def __init__(self, linear: nn.Linear, d_head: int, eps: float, offset: float = 0.0) -> None:
-        """Take the weights of a projection, and begin with a norm whose factors are 1."""
+        """Take the weights of a projection, and begin with a norm whose factors are 1.
+
+        :param linear: the projection, d_model → h·d; its weights are used, no copy.
+        :param d_head: the width of a head, d.
+        :param eps: what keeps the norm from dividing by 0.
+        :param offset: what is added to the weights of the norm: released models begin with ones, or with zeros and an
+            offset of 1.
+        """
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         self.weight = linear.weight
         if linear.bias is not None:
@@ -41,7 +47,10 @@ class NormedLinear(nn.Linear):
         self.eps, self.offset = eps, offset
 
     def forward(self, x: Tensor) -> Tensor:
-        """Project, and norm each head."""
+        """Project, and norm each head.
+
+        :param x: one vector for each token, (…, d_model).
+        """
         heads = super().forward(x).unflatten(-1, (-1, len(self.norm)))
         return F.rms_norm(heads, self.norm.shape, self.offset + self.norm, self.eps).flatten(-2)
 
@@ -83,7 +92,13 @@ class ReleasedAttention(GroupedAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; the keywords after ``sinks`` are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param norm_eps: the eps of the norms of queries and keys, positive; no norms unless given.
+        :param norm_offset: what is added to the weights of the norms, at least 0; 0 unless given.
+        :param gated: whether each channel that was read has a gate.
+        :param sinks: whether each head has a sink.
+        """
         super().__init__(
             d_model,
             heads,

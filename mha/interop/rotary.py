@@ -18,7 +18,10 @@ from mha.layers.positions import LAYOUTS, RotaryPositions
 
 @checked
 def plain_base(config: Any) -> tuple[float, list[str]]:
-    """Read the base of rotary positions from a configuration, and why its angles are not the plain ones, if so."""
+    """Read the base of rotary positions from a configuration, and why its angles are not the plain ones, if so.
+
+    :param config: of a model of ``transformers``.
+    """
     rope = getattr(config, "rope_parameters", None)
     rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
     kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
@@ -32,6 +35,9 @@ def rotary_of(config: Any, width: int) -> tuple[RotaryPositions, list[str]]:
     """Read rotary positions from a configuration: plain, bent as "yarn" and "llama3" do, or of a part of each head.
 
     The second result says why they cannot be had, if so. Angles are computed in float32, as theirs are.
+
+    :param config: of a model of ``transformers``.
+    :param width: of a head.
     """
     rope = getattr(config, "rope_parameters", None)
     rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
@@ -54,7 +60,7 @@ BENT = ("llama3", "yarn")
 class BentRotary(RotaryPositions):
     """Rotary positions of longer texts than those of training: slow waves are slowed down further, and all scaled.
 
-    :Shapes: ``rates`` (pairs,), the angle of one step for each pair; x (b, h, n, d) with d = 2 · pairs gives the same.
+    :Shapes: returns (b, h, n, d), where d = 2 · pairs.
     :Raises: ValueError for heads of another width.
     :Taught in: positions.
     """
@@ -63,7 +69,13 @@ class BentRotary(RotaryPositions):
 
     @checked
     def __init__(self, rates: Float[Tensor, "pairs"], factor: float, base: float, kind: str) -> None:
-        """Take the rates, and the ``factor`` of all cosines and sines; ``kind`` names the rule that made them."""
+        """Take what a configuration's rule has computed.
+
+        :param rates: the angle of one step for each pair of channels, (pairs,).
+        :param factor: what all cosines and sines are multiplied by.
+        :param base: of the plain positions, shown when the layer is printed.
+        :param kind: the name of the rule that made the rates.
+        """
         super().__init__(base, precision=torch.float32)
         self.factor, self.kind = factor, kind
         self.register_buffer("rates", rates)
@@ -91,21 +103,29 @@ class BentRotary(RotaryPositions):
 class PartialRotary(RotaryPositions):
     """Rotary positions of the first channels of each head; the others stay as they are.
 
-    :Shapes: x (b, h, n, d) gives (b, h, n, d); the first ``turned`` channels are turned, an even number.
+    :Shapes: returns (b, h, n, d).
     :Raises: ValueError where that many do not exist, or cannot be cut into pairs.
     :Taught in: positions.
     """
 
     @checked
     def __init__(self, turned: int, base: float = 10000.0) -> None:
-        """Choose how many channels are turned, and the longest wave."""
+        """Choose the channels and their waves.
+
+        :param turned: how many channels of each head are rotated, the first ones; even, at least 2.
+        :param base: of the longest wave; 10000 unless given.
+        """
         super().__init__(base, precision=torch.float32)
         if turned < 2 or turned % 2:
             raise ValueError(f"turned = {turned}: give an even number of channels, at least 2")
         self.turned = turned
 
     def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Turn the first channels."""
+        """Turn the first channels.
+
+        :param x: queries or keys, (b, h, n, d).
+        :param start: the position of the first one; 0 unless given.
+        """
         if x.shape[-1] < self.turned:
             raise ValueError(f"heads of width {x.shape[-1]} have no {self.turned} channels that could be turned")
         return torch.cat([super().turn(x[..., : self.turned], start), x[..., self.turned :]], -1)
@@ -120,9 +140,11 @@ class PartialRotary(RotaryPositions):
 def relayout(layer: Heads, layout: str) -> Heads:
     """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
 
-    Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as
-    long as queries and keys agree. The layer is changed in place and returned.
+    Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as long
+    as queries and keys agree.
 
+    :param layer: a layer with rotary positions; it is changed in place and returned.
+    :param layout: "half" or "interleaved".
     :Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
     :Taught in: positions.
     """
@@ -142,9 +164,12 @@ def relayout(layer: Heads, layout: str) -> Heads:
 
 @checked
 def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float[Tensor, "n *m"]:
-    """Put the rows of each head into the order of ``layout``, coming from the other layout.
+    """Put the rows of each head into the order of one layout, coming from the other.
 
-    :Shapes: (heads · d_head, …) gives the same shape.
+    :param rows: of a weight or a bias, (heads · d_head, …).
+    :param d_head: the width of a head, even.
+    :param layout: the one that comes out, "half" or "interleaved".
+    :Shapes: returns (heads · d_head, …).
     :Raises: ValueError where the rows are not whole heads of even width, or the layout is unknown.
     :Taught in: positions.
     """

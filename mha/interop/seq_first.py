@@ -21,15 +21,17 @@ def check_seq_first(name: str, x: Tensor) -> None:
 class SeqFirst(nn.Module):
     """Call a layer the way sequence-first libraries do; inside, the same layer does the same work.
 
-    :Shapes: query (i, b, d_model), key (j, b, kdim), value (j, b, vdim), mask (i, j, b) where i and b may be 1,
-        True = may look; returns (i, b, d_model).
+    :Shapes: returns (i, b, d_model).
     :Raises: ValueError or TypeError for inputs and masks that do not fit.
     :Taught in: in_the_transformer.
     """
 
     @checked
     def __init__(self, layer: Heads) -> None:
-        """Wrap a batch-first layer."""
+        """Wrap a batch-first layer.
+
+        :param layer: a layer of ours; its weights are used, no copy.
+        """
         super().__init__()
         self.layer = layer
 
@@ -42,7 +44,14 @@ class SeqFirst(nn.Module):
         *,
         is_causal: bool = False,
     ) -> Float[Tensor, "i b m"]:
-        """Exchange sequence and batch, attend, and exchange them back."""
+        """Exchange sequence and batch, attend, and exchange them back.
+
+        :param query: what asks, (i, b, d_model).
+        :param key: what is compared with, (j, b, kdim); the query unless given.
+        :param value: what is read, (j, b, vdim); the key unless given.
+        :param mask: (i, j, b), where i and b may be 1, True = may look; everything may be looked at unless given.
+        :param is_causal: whether each token sees only itself and what came before.
+        """
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x is not None:
                 check_seq_first(name, x)
@@ -53,7 +62,8 @@ class SeqFirst(nn.Module):
     def prepare(self, x: Float[Tensor, "n b m"], part: str = "q") -> Float[Tensor, "n b h d"]:
         """Project and cut into heads, the step that such libraries call *prepare*: no axis is exchanged.
 
-        ``part`` is "q", "k" or "v".
+        :param x: one vector for each token, (n, b, d_model).
+        :param part: which projection, "q", "k" or "v"; "q" unless given.
         """
         if part not in ("q", "k", "v"):
             raise ValueError(f"part = {part!r}: it is one of 'q', 'k', 'v'")
@@ -61,7 +71,12 @@ class SeqFirst(nn.Module):
         return self.layer.get_submodule(f"W_{part}")(x).unflatten(-1, (heads, -1))
 
     def prepare_mask(self, mask: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, "b 1 i j"]:
-        """Check a mask (query, key, batch) and bring it into the order (batch, head, query, key)."""
+        """Check a mask (query, key, batch) and bring it into the order (batch, head, query, key).
+
+        :param mask: (i, j, b), where i and b may be 1, True = may look.
+        :param query: (i, b, d_model), for its sizes.
+        :param key: (j, b, kdim), for its sizes.
+        """
         check_is_tensor("mask", mask)
         (i, b), j = query.shape[:2], key.shape[0]
         if mask.ndim != 3 or mask.shape[0] not in (1, i) or mask.shape[1] != j or mask.shape[2] not in (1, b):

@@ -35,12 +35,20 @@ class Ending(nn.Module):
 
     @checked
     def __init__(self, dropout: nn.Module | None = None, norm: nn.Module | None = None) -> None:
-        """Keep the modules, which stay those of the model."""
+        """Keep the modules, which stay those of the model.
+
+        :param dropout: their module, or None.
+        :param norm: their module, or None.
+        """
         super().__init__()
         self.dropout, self.norm = dropout, norm
 
     def forward(self, said_by_heads: Tensor, x: Tensor) -> Tensor:
-        """Finish what the heads say about the words x."""
+        """Finish what the heads say about the tokens.
+
+        :param said_by_heads: the output of attention, (b, n, d_model).
+        :param x: its input, (b, n, d_model).
+        """
         if self.dropout is not None:
             said_by_heads = self.dropout(said_by_heads)
         return said_by_heads if self.norm is None else self.norm(said_by_heads + x)
@@ -58,12 +66,21 @@ class GivenAngles(RotaryPositions):
 
     @checked
     def __init__(self, cos: Tensor, sin: Tensor, layout: str) -> None:
-        """Take the waves of one call, (b, n, pairs) each."""
+        """Take the waves of one call.
+
+        :param cos: cosines, (b, n, pairs).
+        :param sin: sines, (b, n, pairs).
+        :param layout: which channels are a pair, "half" or "interleaved".
+        """
         super().__init__(layout=layout)
         self.waves = cos[:, None], sin[:, None]
 
     def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Turn as many channels as there are angles for, the first ones."""
+        """Turn as many channels as there are angles for, the first ones.
+
+        :param x: queries or keys, (b, h, n, d).
+        :param start: without effect: the angles are given.
+        """
         turned = 2 * self.waves[0].shape[-1]
         return torch.cat([super().turn(x[..., :turned], start), x[..., turned:]], -1)
 
@@ -75,7 +92,11 @@ class GivenAngles(RotaryPositions):
 @checked
 @contextmanager
 def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
-    """Let the model's angles, a pair (cos, sin) or complex numbers, replace the layer's own for one call."""
+    """Let the model's angles replace the layer's own for one call.
+
+    :param layer: a layer of ours; without rotary positions nothing changes.
+    :param angles: a pair (cos, sin), (b, n, …) each, or complex numbers, (b, n, pairs); None changes nothing.
+    """
     if angles is None or not isinstance(layer.positions, RotaryPositions):
         yield
         return
@@ -99,17 +120,33 @@ class TheirCache(LayerCache):
 
     @checked
     def __init__(self, cache: Any, number: int | None, *, cross: bool = False, first: int | None = None) -> None:
-        """Speak for layer ``number`` of a cache; keep only the ``first`` keys, where the rest is empty room."""
+        """Speak for one layer of a cache.
+
+        :param cache: a cache of ``transformers``.
+        :param number: of the layer in it.
+        :param cross: whether it keeps the keys and values of a memory.
+        :param first: how many keys are returned, where the rest is empty room; all unless given.
+        """
         self.cache, self.number, self.cross, self.first = cache, number, cross, first
         self.widths: list[int] = []  # of what theirs keeps as keys and values, where ours keeps one row
 
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Leave the sizes to their cache and to the mask."""
+        """Leave the sizes to their cache and to the mask.
+
+        :param layer: the layer of ours that is called.
+        :param query: what asks, (b, i, d_model).
+        :param key: what is new, (b, n, kdim).
+        :param value: what is new, (b, n, vdim).
+        :param mask: the mask of the call; it is returned as it is.
+        """
         self.widths = [layer.d_latent, layer.d_rotary] if isinstance(layer, LatentAttention) else []
         return mask
 
     def holds(self, key: Tensor) -> bool:
-        """Whether their cache has read this memory."""
+        """Whether their cache has read this memory.
+
+        :param key: the memory; theirs keeps only one, so it is not compared.
+        """
         return self.cross and bool(self.cache.is_updated.get(self.number))
 
     def held(self) -> tuple[Tensor, Tensor]:
@@ -120,7 +157,11 @@ class TheirCache(LayerCache):
     def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
-        """Store what is new and return everything, oldest first."""
+        """Store what is new and return everything, oldest first.
+
+        :param k: new keys, (b, h, n, d).
+        :param v: new values, (b, g, n, c).
+        """
         if self.cross:
             self.cache.is_updated[self.number] = True
             k, v = self.cache.cross_attention_cache.update(k, v, self.number)
@@ -148,15 +189,18 @@ class Swapped(nn.Module):
     It takes and returns what the module took and returned whose place it has. The weights it returns (only the
     "eager" implementation does) are those before dropout.
 
-    :Shapes: hidden_states (b, n, d_model), attention_mask (b, 1 or h, n, j), boolean or added; returns
-        (b, n, d_model) and the weights (b, h, n, j) or None.
+    :Shapes: returns (b, n, d_model) and the weights (b, h, n, j) or None.
     :Raises: ValueError for a mask that is neither boolean nor 0 and very low, and for arguments that change scores.
     :Taught in: in_the_transformer.
     """
 
     @checked
     def __init__(self, theirs: nn.Module, layer: Heads) -> None:
-        """Take the place of ``theirs``."""
+        """Take the place of a module.
+
+        :param theirs: the attention module whose place it is.
+        :param layer: the layer of ours that computes from now on.
+        """
         nn.Module.__init__(self)  # next in line may be their class, which wants a configuration
         inside: Any = getattr(theirs, "self", theirs)  # BERT's heads are a module in its module
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
@@ -167,7 +211,11 @@ class Swapped(nn.Module):
         self.names = inspect.signature(type(theirs).forward)
 
     def forward(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
-        """Say what the module said whose place this is."""
+        """Say what the module said whose place this is.
+
+        :param inputs: what their module takes: ``hidden_states`` (b, n, d_model) and others.
+        :param named: the same by name, such as ``attention_mask`` (b, 1 or h, n, j), boolean or added.
+        """
         bound = self.names.bind(self, *inputs, **named).arguments
         given = {**bound, **bound.pop("kwargs", {})}
         self.check(given)
@@ -188,7 +236,10 @@ class Swapped(nn.Module):
         return self.ending(read, x), seen[0] if seen else None
 
     def check(self, given: dict[str, Any]) -> None:
-        """Refuse what our layer cannot honor."""
+        """Refuse what our layer cannot honor.
+
+        :param given: the arguments of a call, by their names.
+        """
         check_kernel(self.config)
         if changing := [name for name in CHANGES if given.get(name) is not None]:
             raise ValueError(f"{changing} change what the heads compute, and a swapped layer has no place for them")
@@ -196,7 +247,12 @@ class Swapped(nn.Module):
             raise ValueError("this is cross-attention, but encoder_hidden_states were not given")
 
     def their_cache(self, cache: Any, cross: bool, first: int | None) -> TheirCache | None:
-        """Return the part of their cache that belongs here, as our layer wants it."""
+        """Return the part of their cache that belongs here, as our layer wants it.
+
+        :param cache: what the model gives, or None.
+        :param cross: whether the layer attends to a memory.
+        :param first: how many keys are returned; all where it is None.
+        """
         both = hasattr(cache, "self_attention_cache")
         if cache is None or (cross and not both):
             return None
@@ -220,6 +276,7 @@ def check_kernel(config: Any) -> None:
 def visible_of(mask: Tensor | None) -> Tensor | None:
     """Read a mask of theirs: boolean, or 0 where one may look and a very low number where not.
 
+    :param mask: (b, h, i, j), or None.
     :Raises: ValueError for other axes than (b, h, i, j), and for numbers in between, which are a bias.
     """
     if mask is None:
@@ -239,7 +296,10 @@ def visible_of(mask: Tensor | None) -> Tensor | None:
 
 @checked
 def place_of(theirs: nn.Module) -> dict[str, Any]:
-    """Say what a layer must have to stand in this place."""
+    """Say what a layer must have to stand in this place.
+
+    :param theirs: an attention module of a class that is known here.
+    """
     plan = transformers_plan(theirs)
     sizes = {name: plan.sizes[name] for name in ("d_model", "kdim", "vdim")}
     if "d_latent" in plan.sizes:  # keys and values come from the words, through the latent
@@ -251,7 +311,10 @@ def place_of(theirs: nn.Module) -> dict[str, Any]:
 
 @checked
 def place_for(layer: Heads) -> dict[str, Any]:
-    """Say the same of a layer of ours."""
+    """Say the same of a layer of ours.
+
+    :param layer: any layer with heads.
+    """
     latent = isinstance(layer, LatentAttention)
     turned = turned_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
     widths = [layer.d_model] * 2 if latent else [layer.W_k.in_features, layer.W_v.in_features]
@@ -261,7 +324,11 @@ def place_for(layer: Heads) -> dict[str, Any]:
 
 @checked
 def turned_channels(positions: nn.Module | None, width: int) -> int:
-    """Count the channels of a head, of so many, that positions turn."""
+    """Count the channels of a head that positions turn.
+
+    :param positions: what acts inside the layer, or None.
+    :param width: of a head.
+    """
     if isinstance(positions, PartialRotary):
         return positions.turned
     return width if isinstance(positions, RotaryPositions) else 0
@@ -281,15 +348,17 @@ WORDS = {
 def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     """Put a layer of ours into a model of ``transformers``: the same logits, but now it can be watched and pruned.
 
-    The model is changed in place, and our layer is returned. Without ``ours`` it is made from the weights that are
-    there. What may be done with it: ``mha.watch(model, "weights")``; another call with ``ours=old.take_heads([0, 3])``,
-    which puts the smaller layer in the same place. Masks, angles and the cache come from the model, so padding and
-    ``generate`` work. ``layer`` counts as :func:`mha.interop.from_pretrained` does; ALBERT, whose layers share their
-    weights, has only one.
+    The model is changed in place, and our layer is returned. What may be done with it: ``mha.watch(model, "weights")``;
+    another call with ``ours=old.take_heads([0, 3])``, which puts the smaller layer in the same place. Masks, angles and
+    the cache come from the model, so padding and ``generate`` work.
 
     A query with nothing to look at reads zeros here, and the mean of all values in their "eager" implementation. Such
     queries are padding, and nobody reads them.
 
+    :param model: any model of ``transformers`` whose attention is known here.
+    :param layer: its number among the model's attention layers, from 0; ALBERT, whose layers share their weights, has
+        only one.
+    :param ours: a layer of the sizes of the place; one with the weights that are there unless given.
     :Raises: ValueError for a model without attention that is known here, a number that it does not have, a layer of
         other sizes, positions or types than the place, and a model whose ``attn_implementation`` is neither "eager" nor
         "sdpa". Then the model is as it was.
@@ -324,14 +393,21 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
 
 @checked
 def attention_places(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """List the attention modules inside a model, and their paths, in the model's order."""
+    """List the attention modules inside a model, and their paths, in the model's order.
+
+    :param model: any model of ``transformers``.
+    """
     known = [(path, m) for path, m in model.named_modules() if path]
     return [(path, m) for path, m in known if isinstance(m, Swapped) or type(m).__name__ in PLANS]
 
 
 @checked
 def collected(theirs: nn.Module, ours: Heads) -> Swapped:
-    """Make the place such that ``output_attentions=True`` finds it, which looks for a class and hangs a hook on it."""
+    """Make the place such that ``output_attentions=True`` finds it, which looks for a class and hangs a hook on it.
+
+    :param theirs: the attention module whose place it is.
+    :param ours: the layer of ours that computes there.
+    """
     inside = getattr(theirs, "self", theirs)
     own = {"__init__": Swapped.__init__, "__doc__": Swapped.__doc__, "__module__": __name__}
     place = type("Swapped", (Swapped, type(inside)), own)(theirs, ours)

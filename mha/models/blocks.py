@@ -30,7 +30,13 @@ Make = Callable[[], nn.Module]
 
 @checked
 def make_attention(d_model: int, attention: int | Make, dropout: float, name: str = "attention") -> nn.Module:
-    """Make plain attention from a number of heads, or whatever layer the function makes."""
+    """Make plain attention from a number of heads, or whatever layer the function makes.
+
+    :param d_model: the width of the layer.
+    :param attention: a number of heads, or a function that makes the layer.
+    :param dropout: the share of attention weights dropped in training; a function's layer keeps its own.
+    :param name: what an error calls ``attention``.
+    """
     if isinstance(attention, int):
         check_whole(**{name: attention})
         return MultiHeadAttention(d_model, attention, dropout=dropout)
@@ -38,7 +44,12 @@ def make_attention(d_model: int, attention: int | Make, dropout: float, name: st
 
 
 def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
-    """Call a function of the caller's that makes a module; refuse what it returns if that cannot be called."""
+    """Call a function of the caller's that makes a module; refuse what it returns if that cannot be called.
+
+    :param name: what an error calls the function.
+    :param make: a function of the sizes that returns a module.
+    :param sizes: what the function is called with.
+    """
     module = make(*sizes)
     if not callable(module):
         raise TypeError(f"{name} = {described(make)} returned {described(module)}: it must return a module of torch")
@@ -46,7 +57,10 @@ def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
 
 
 def given(cache) -> dict:
-    """Name the cache only where there is one: not every layer takes one."""
+    """Name the cache only where there is one: not every layer takes one.
+
+    :param cache: an empty or a filled cache, or None.
+    """
     return {} if cache is None else {"cache": cache}
 
 
@@ -56,7 +70,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 class Embedding(nn.Module):
     """Turn word numbers into vectors, and mark their positions.
 
-    :Shapes: (b, n) whole numbers from 0 to words − 1 give (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not
         whole.
     :Taught in: in_the_transformer.
@@ -66,14 +80,23 @@ class Embedding(nn.Module):
     def __init__(
         self, words: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
     ) -> None:
-        """Make the table; ``positions`` makes the module that adds positions, and None adds none."""
+        """Make the table.
+
+        :param words: how many different tokens there are.
+        :param d_model: the width of the vectors.
+        :param positions: a function that makes what adds positions; sinusoidal unless given, and none for None.
+        """
         super().__init__()
         check_whole(words=words, d_model=d_model)
         self.table = nn.Embedding(words, d_model)
         self.positions = None if positions is None else made("positions", positions)
 
     def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Look up each word; the first one stands at position ``start``."""
+        """Look up each word, and add its position.
+
+        :param words: token numbers from 0 to words − 1, whole, (b, n).
+        :param start: the position of the first one; 0 unless given.
+        """
         check_token_numbers(words, self.table.num_embeddings)
         x = self.table(words)
         return x if self.positions is None else self.positions(x, start)
@@ -83,7 +106,7 @@ class FeedForward(nn.Module):
     """Think about each word by itself: widen, bend, narrow again.
 
     :Costs: 2 · d_model · width weights.
-    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Raises: ValueError for an unknown activation.
     :Source: Vaswani et al. 2017, section 3.3.
     :Taught in: in_the_transformer.
@@ -91,7 +114,13 @@ class FeedForward(nn.Module):
 
     @checked
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
-        """Make two linear maps with a bend ("gelu" or "relu") and dropout between them."""
+        """Make two linear maps with a bend and dropout between them.
+
+        :param d_model: the width of input and output.
+        :param width: the width in between.
+        :param activation: the bend between the two maps, "gelu" or "relu"; "gelu" unless given.
+        :param dropout: the share dropped in training behind the bend; 0 unless given.
+        """
         super().__init__()
         check_whole(d_model=d_model, width=width)
         check_dropout(dropout)
@@ -101,7 +130,10 @@ class FeedForward(nn.Module):
         self.activation, self.dropout = activation, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
-        """Widen, bend, drop, narrow."""
+        """Widen, bend, drop, narrow.
+
+        :param x: one vector for each token, (b, n, d_model).
+        """
         check_tensor(3, x=x)
         if x.shape[-1] != self.widen.in_features:
             raise ValueError(f"x of shape {tuple(x.shape)} has {x.shape[-1]} channels, not {self.widen.in_features}")
@@ -110,8 +142,10 @@ class FeedForward(nn.Module):
 
     @checked
     def cost(self, b: int, n: int) -> Cost:
-        """Count one call on paper: a batch of b, n words.
+        """Count one call on paper.
 
+        :param b: how many sequences are in the batch.
+        :param n: how many tokens each has.
         :Taught in: counting_cost.
         """
         check_whole(b=b, n=n)
@@ -126,21 +160,31 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Add what a part says to what went in, and keep the numbers in range with a norm.
 
-    :Shapes: x (b, n, d_model); ``part`` is a function from (b, n, d_model) to (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
     :Taught in: in_the_transformer, positions, depth_and_norms.
     """
 
     @checked
     def __init__(self, d_model: int, norm: Callable[[int], nn.Module], norm_first: bool, dropout: float) -> None:
-        """Make the norm: before the part (``norm_first``), or after the sum."""
+        """Make the norm.
+
+        :param d_model: the width of input and output.
+        :param norm: a function that makes a norm from the width.
+        :param norm_first: whether the norm comes before the part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share of what the part adds that is dropped in training.
+        """
         super().__init__()
         check_whole(d_model=d_model)
         check_dropout(dropout)
         self.norm, self.norm_first, self.dropout = made("norm", norm, d_model), norm_first, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"], part: Callable[[Tensor], Tensor]) -> Float[Tensor, "b n m"]:
-        """Return x + part(norm(x)), or norm(x + part(x))."""
+        """Return x + part(norm(x)), or norm(x + part(x)).
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param part: a function from (b, n, d_model) to (b, n, d_model).
+        """
         check_tensor(3, x=x)
         check_functions(part=part)
         for weight in self.norm.parameters():
@@ -153,14 +197,17 @@ class Residual(nn.Module):
 class Stack(nn.ModuleList):
     """Call one layer after the other.
 
-    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Raises: ValueError where there is no layer.
     :Taught in: in_the_transformer.
     """
 
     @checked
     def __init__(self, layers: Iterable[nn.Module]) -> None:
-        """Take the layers, first one first."""
+        """Take the layers.
+
+        :param layers: modules that each take what the one before returns, first one first; at least 1.
+        """
         super().__init__(layers)
         if not len(self):
             raise ValueError("layers = []: a stack needs at least 1")
@@ -168,7 +215,13 @@ class Stack(nn.ModuleList):
     def forward(
         self, x: Float[Tensor, "b n m"], *memory: Tensor, cache: ModelCache | None = None, **how: Tensor | bool | None
     ) -> Tensor:
-        """Pass x through; what else a layer of its kind takes goes to every layer, caches to their own."""
+        """Pass x through; what else a layer of its kind takes goes to every layer, caches to their own.
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param memory: what the layers attend to beside x, one tensor, where they take it.
+        :param cache: of this stack, by :meth:`new_cache`; no cache unless given.
+        :param how: keywords of the layers, such as ``mask``.
+        """
         check_kind_of_cache(cache, ModelCache)
         for layer, own in zip(self, cache or [None] * len(self), strict=True):
             x = layer(x, *memory, cache=own, **how)
@@ -176,6 +229,10 @@ class Stack(nn.ModuleList):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> ModelCache:
-        """Make an empty cache for every layer, as :class:`mha.KeyValueCache` says."""
+        """Make an empty cache for every layer.
+
+        :param capacity: in positions; 1024 unless given.
+        :param padding: how many positions in front of each sequence are padding, (b,); none unless given.
+        """
         layers: Iterable[Any] = self
         return ModelCache(layer.new_cache(capacity, padding) for layer in layers)

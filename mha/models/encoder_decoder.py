@@ -20,13 +20,11 @@ from mha.models.transformer import DecoderLayer, EncoderLayer
 class EncoderDecoder(nn.Module):
     """Turn one sequence into another: read the source once, then guess the target word by word.
 
-    :Shapes: source (b, j) and target (b, n) give logits (b, n, words): row i scores the word that follows target
-        word i. Masks are boolean, True = may look; :func:`mha.padding_mask` makes both.
+    :Shapes: returns logits (b, n, words): row i scores the word that follows target word i.
     :Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
         positions.
     :Source: Vaswani et al. 2017, section 3.1.
-    :Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless
-        ``norm_first=False``.
+    :Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless ``norm_first=False``.
     :Taught in: in_the_transformer.
     """
 
@@ -46,7 +44,20 @@ class EncoderDecoder(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the model; keywords from ``cross_attention`` on are those of :class:`DecoderLayer`."""
+        """Make the model.
+
+        :param source_words: how many different tokens sources have.
+        :param target_words: how many different tokens targets have.
+        :param d_model: the width of all layers.
+        :param attention: a number of heads, or a function that makes the layer.
+        :param layers: how many the encoder has, and how many the decoder; 1 unless given.
+        :param positions: a function that makes what adds positions; sinusoidal unless given, and none for None.
+        :param cross_attention: a number of heads, or a function that makes the layer; as ``attention`` unless given.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         check_whole(source_words=source_words, target_words=target_words, layers=layers)
 
@@ -82,13 +93,23 @@ class EncoderDecoder(nn.Module):
         source_mask: Bool[Tensor, "b 1 1 j"] | None = None,
         target_mask: Bool[Tensor, "b 1 1 n"] | None = None,
     ) -> Float[Tensor, "b n w"]:
-        """Encode the source, then decode the target."""
+        """Encode the source, then decode the target.
+
+        :param source: token numbers, (b, j).
+        :param target: token numbers, (b, n).
+        :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        :param target_mask: (b, 1, 1, n), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        """
         return self.decode(target, self.encode(source, source_mask), target_mask, source_mask)
 
     def encode(
         self, source: Int[Tensor, "b j"], source_mask: Bool[Tensor, "b 1 1 j"] | None = None
     ) -> Float[Tensor, "b j m"]:
-        """Read the source: every word may look at every word that is not padding."""
+        """Read the source: every word may look at every word that is not padding.
+
+        :param source: token numbers, (b, j).
+        :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        """
         check_source(source, source_mask)
         check_token_numbers(source, self.source_embedding.table.num_embeddings, "source")
         return self.encoder_norm(self.encoder(self.source_embedding(source), mask=source_mask))
@@ -102,7 +123,14 @@ class EncoderDecoder(nn.Module):
         *,
         cache: ModelCache | None = None,
     ) -> Float[Tensor, "b n w"]:
-        """Score the next word after each target word. With a cache ``target`` continues what was fed before."""
+        """Score the next word after each target word.
+
+        :param target: token numbers, (b, n).
+        :param memory: what :meth:`encode` returned, (b, j, d_model).
+        :param target_mask: (b, 1, 1, n), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        :param cache: of ``decoder``; ``target`` continues what was fed to it before. No cache unless given.
+        """
         check_token_numbers(target, self.target_embedding.table.num_embeddings, "target")
         check_tensor(3, memory=memory)
         check_kind_of_cache(cache, ModelCache)
@@ -123,7 +151,16 @@ class EncoderDecoder(nn.Module):
         stop: int | None = None,
         cached: bool = True,
     ) -> Int[Tensor, "b n"]:
-        """Write up to ``length`` words for each source; the result does not hold the ``start`` word."""
+        """Generate the target of each source, token by token.
+
+        :param source: token numbers, (b, j).
+        :param length: at most so many tokens are generated.
+        :param start: the number of the token that targets begin with; the result does not hold it.
+        :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
+        :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+        :param stop: the number of the token that ends a sequence; every sequence gets the full length unless given.
+        :param cached: whether a cache keeps what each step would compute again; the result is the same.
+        """
         check_flag(cached=cached)
         check_whole(length=length)
         check_whole(0, start=start)

@@ -27,7 +27,10 @@ class FeedbackCache(ModelCache):
     newest: Tensor | None = None
 
     def mask(self, new: int) -> None:
-        """Hide nothing: this cache knows of no padding."""
+        """Hide nothing: this cache knows of no padding.
+
+        :param new: how many tokens are new.
+        """
         check_whole(new=new)
 
 
@@ -45,7 +48,7 @@ def check_newest(x: Tensor, newest: Tensor | None) -> None:
 class FeedbackLayer(nn.Module):
     """Read the memory of earlier steps, then think about the present word.
 
-    :Shapes: x (b, 1, d_model), newest (b, 1, d_model) or None at the first step; returns (b, 1, d_model).
+    :Shapes: returns (b, 1, d_model).
     :Source: Fan et al. 2020, section 3.
     :Taught in: feed_back.
     """
@@ -61,7 +64,15 @@ class FeedbackLayer(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the layer; ``attention`` is a number of heads, or a function that makes a feedback layer."""
+        """Make the layer.
+
+        :param d_model: the width of input and output.
+        :param attention: a number of heads, or a function that makes a feedback layer.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         if isinstance(attention, int):
             self.attention = FeedbackAttention(d_model, attention, dropout=dropout)
@@ -76,7 +87,13 @@ class FeedbackLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "b 1 m"], newest: Float[Tensor, "b 1 m"] | None, cache: FeedbackMemory
     ) -> Float[Tensor, "b 1 m"]:
-        """Add the newest memory to the cache, read all of it, feed forward; the first step has nothing to read."""
+        """Add the newest memory to the cache, read all of it, feed forward.
+
+        :param x: the vector of the present token, (b, 1, d_model).
+        :param newest: the memory of the step before, (b, 1, d_model); None at the first step, which has nothing to
+            read.
+        :param cache: the memories before it, which ``newest`` joins.
+        """
         check_is_cache(cache, FeedbackMemory)
         check_newest(x, newest)
         read = torch.zeros_like if newest is None else lambda x: self.attention(x, newest, cache=cache)
@@ -90,9 +107,9 @@ class FeedbackStack(nn.Module):
     to 1 (softmax of ``mixing``). All layers read the same memories. In a language model it is the ``decoder``:
     ``model.decoder = FeedbackStack(…)``.
 
-    :Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` all
-        layers have one ``W_k`` and one ``W_v``, and each memory is projected once.
-    :Shapes: (b, n, d_model) gives (b, n, d_model).
+    :Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` each
+        memory is projected once.
+    :Shapes: returns (b, n, d_model).
     :Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
     :Source: Fan et al. 2020, section 3 and equation 1.
     :Taught in: feed_back.
@@ -100,7 +117,11 @@ class FeedbackStack(nn.Module):
 
     @checked
     def __init__(self, layers: Iterable[FeedbackLayer], *, share: bool = False) -> None:
-        """Take the layers, first one first; ``share`` lets all of them use the keys and values of the first."""
+        """Take the layers, and mix their outputs evenly at first.
+
+        :param layers: feedback layers of one width, first one first; at least 1.
+        :param share: whether all layers use ``W_k`` and ``W_v`` of the first.
+        """
         super().__init__()
         self.layers, self.share = cast(Sequence[FeedbackLayer], nn.ModuleList(layers)), share
         if not len(self.layers):
@@ -117,7 +138,13 @@ class FeedbackStack(nn.Module):
         is_causal: bool = True,
         cache: FeedbackCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Step through the words; with a cache they continue what was fed before."""
+        """Step through the words.
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param mask: None: a stack that steps from left to right takes no mask.
+        :param is_causal: True: no step can see a later one.
+        :param cache: of this stack, whose tokens x continues; a fresh one unless given.
+        """
         check_flag(is_causal=is_causal)
         check_kind_of_cache(cache, FeedbackCache)
         check_tensor(3, x=x)
@@ -130,7 +157,11 @@ class FeedbackStack(nn.Module):
         return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
 
     def step(self, x: Float[Tensor, "b 1 m"], cache: FeedbackCache) -> Float[Tensor, "b 1 m"]:
-        """Pass one word through all layers, and mix what they made of it into the newest memory."""
+        """Pass one word through all layers, and mix what they made of it into the newest memory.
+
+        :param x: the vector of the token, (b, 1, d_model).
+        :param cache: of this stack; the newest memory is kept in it.
+        """
         check_is_cache(cache, FeedbackCache)
         check_newest(x, cache.newest)
         states = [x]
@@ -142,6 +173,10 @@ class FeedbackStack(nn.Module):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> FeedbackCache:
-        """Make empty memories, one for each layer, or one for all that share."""
+        """Make empty memories, one for each layer, or one for all that share.
+
+        :param capacity: without effect: how long a memory can grow, ``steps`` of its layer decides; 1024 unless given.
+        :param padding: None: these memories know of no padding.
+        """
         first = self.layers[0].attention.new_cache(capacity, padding)
         return FeedbackCache(first if self.share else layer.attention.new_cache(capacity) for layer in self.layers)

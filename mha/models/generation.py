@@ -19,7 +19,8 @@ Choose = Callable[[Tensor], Tensor]
 def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
     """Choose the word with the highest score.
 
-    :Shapes: (b, words) gives (b,).
+    :param logits: the scores of the next token, (b, words).
+    :Shapes: returns (b,).
     :Taught in: in_the_transformer.
     """
     check_no_nan("logits", logits)
@@ -30,11 +31,12 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
 def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int | None = None) -> Choose:
     """Make a function that draws the next word at random, likely words more often.
 
-    ``temperature`` below 1 makes likely words likelier still; ``top_k`` leaves only the k likeliest to draw from.
-
+    :param generator: where the random numbers come from.
+    :param temperature: what scores are divided by; below 1 likely words become likelier still; 1 unless given.
+    :param top_k: how many of the likeliest words can be drawn; all unless given.
     :Shapes: the function takes (b, words) and returns (b,).
-    :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the
-        number of words.
+    :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the number
+        of words.
     :Taught in: in_the_transformer.
     """
     if top_k is not None:
@@ -63,12 +65,15 @@ def unroll(
     choose: Choose = greedy,
     stop: int | None = None,
 ) -> Int[Tensor, "b m"]:
-    """Add up to ``length`` words, one at a time.
+    """Add tokens, one at a time; a sequence that has ended is padded with ``stop``.
 
-    ``next_logits`` takes all words so far and returns the scores of the next. A sequence that has produced ``stop``
-    is filled with ``stop``; when all have, the loop ends.
-
-    :Shapes: words (b, n) gives (b, n + length) or fewer columns; ``next_logits`` returns (b, words).
+    :param next_logits: a function from all tokens so far, (b, n), to the scores of the next, (b, words).
+    :param words: token numbers to begin with, (b, n).
+    :param length: at most so many tokens are added.
+    :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+    :param stop: the number of the token that ends a sequence; once all have produced it the loop ends. None unless
+        given.
+    :Shapes: returns (b, n + length), or fewer columns.
     :Raises: ValueError for a length below 1, or a ``stop`` that is no word.
     :Taught in: in_the_transformer.
     """
@@ -93,7 +98,10 @@ def unroll(
 @checked
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Turn dropout and gradients off for a while, and put the model back into its mode afterwards."""
+    """Turn dropout and gradients off for a while, and put the model back into its mode afterwards.
+
+    :param model: any module of torch.
+    """
     mode = model.training
     model.eval()
     try:

@@ -21,7 +21,7 @@ from mha.models.transformer import EncoderLayer
 class LanguageModel(nn.Module):
     """Guess each next word from the words before it.
 
-    :Shapes: words (b, n) give logits (b, n, words): row i scores the word that follows word i.
+    :Shapes: returns logits (b, n, words): row i scores the word that follows word i.
     :Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
     :Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
     :Differs from the paper: the embedding is neither scaled nor shared with the output layer.
@@ -42,7 +42,18 @@ class LanguageModel(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the model; keywords from ``feed_forward`` on are those of :class:`EncoderLayer`."""
+        """Make the model.
+
+        :param words: how many different tokens there are.
+        :param d_model: the width of all layers.
+        :param attention: a number of heads, or a function that makes the layer.
+        :param layers: how many there are; 1 unless given.
+        :param positions: a function that makes what adds positions; sinusoidal unless given, and none for None.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         check_whole(layers=layers)
         self.embedding = Embedding(words, d_model, positions)
@@ -58,7 +69,12 @@ class LanguageModel(nn.Module):
     def forward(
         self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
     ) -> Float[Tensor, "b n w"]:
-        """Embed, run the causal layers, score all words. With a cache ``words`` continues what was fed before."""
+        """Embed, run the causal layers, score all words.
+
+        :param words: token numbers, (b, n); with a cache they continue what was fed before.
+        :param mask: (n, n) or (b, h, n, n), True = may look, beside the causal mask; no more is hidden unless given.
+        :param cache: of ``decoder``, by its ``new_cache``; no cache unless given.
+        """
         check_kind_of_cache(cache, ModelCache)
         x = self.embedding(words, 0 if cache is None else cache.length)
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
@@ -73,7 +89,14 @@ class LanguageModel(nn.Module):
         stop: int | None = None,
         cached: bool = True,
     ) -> Int[Tensor, "b m"]:
-        """Continue each text by up to ``length`` words; the result begins with ``words``."""
+        """Continue each prompt, token by token; the result begins with the prompt.
+
+        :param words: the prompts, token numbers (b, n).
+        :param length: at most so many tokens are added.
+        :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+        :param stop: the number of the token that ends a sequence; every sequence gets the full length unless given.
+        :param cached: whether a cache keeps what each step would compute again; the result is the same.
+        """
         check_flag(cached=cached)
         check_whole(length=length)
         check_token_numbers(words, self.embedding.table.num_embeddings)

@@ -23,8 +23,7 @@ class MergedDecoderLayer(nn.Module):
 
     :Changes: one sublayer where a decoder layer has two: there are two residual sums and two norms, not three.
     :Costs: 4 · d_model² fewer weights than a decoder layer.
-    :Shapes: x (b, n, d_model), memory (b, j, d_model), mask (b, 1, 1, n) of the own words, memory_mask (n, j) or
-        (b, h, n, j), True = may look; returns (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Source: Zhang et al. 2019, the merged attention sublayer.
     :Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
     :Taught in: merge_and_deepen.
@@ -41,7 +40,15 @@ class MergedDecoderLayer(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the layer; ``attention`` is a number of heads, or a function that makes a merged layer."""
+        """Make the layer.
+
+        :param d_model: the width of input and output.
+        :param attention: a number of heads, or a function that makes a merged layer.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         if isinstance(attention, int):
             self.attention = MergedAttention(d_model, attention, dropout=dropout)
@@ -62,7 +69,14 @@ class MergedDecoderLayer(nn.Module):
         *,
         cache: MergedCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend to the memory and average the words so far, then feed forward."""
+        """Attend to the memory and average the words so far, then feed forward.
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param memory: what the encoder made of the source, (b, j, d_model).
+        :param mask: which of the own tokens are no padding, (b, 1, 1, n), True = may look; all unless given.
+        :param memory_mask: (n, j) or (b, h, n, j), True = may look; everything may be looked at unless given.
+        :param cache: what earlier calls kept, by :meth:`new_cache`; no cache unless given.
+        """
         check_tensor(3, memory=memory)
         check_named("memory_mask", memory_mask)
         if mask is not None:
@@ -73,7 +87,11 @@ class MergedDecoderLayer(nn.Module):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> MergedCache:
-        """Make an empty cache for this layer."""
+        """Make an empty cache for this layer.
+
+        :param capacity: without effect, because a running sum does not grow; 1024 unless given.
+        :param padding: None: a running sum knows of no padding.
+        """
         return self.attention.new_cache(capacity, padding)
 
 
@@ -91,6 +109,10 @@ def depth_scaled_init(
     In layer l, counted from 1, weights are uniform in ±α · √(6 / (d_in + d_out)) / √l: for l = 1 and α = 1 this is
     Xavier's start. Biases, norms and embeddings stay as they are. An encoder and a decoder are two stacks.
 
+    :param layers: of one stack, first one first; at least 1.
+    :param alpha: what all ranges are multiplied by, positive; 1 unless given.
+    :param released: whether the rule is that of the released code; the paper's unless given.
+    :param generator: where the random numbers come from; torch's own unless given.
     :Raises: ValueError where there is no layer, or ``alpha`` is not positive.
     :Source: Zhang et al. 2019, DS-Init, for the formula; Glorot and Bengio 2010 for the first layer.
     :Differs from the released code: there the factor scales the variance, so the range falls with the fourth root of l:

@@ -32,8 +32,13 @@ class Muon(torch.optim.Optimizer):
 
     @checked
     def __init__(self, matrices, *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
-        """Take matrices, and the settings of torch's Muon.
+        """Take the matrices; the settings are those of torch's Muon.
 
+        :param matrices: parameters of two axes, one or several.
+        :param lr: the rate, positive.
+        :param momentum: the share of the old mean in the new mean of gradients, at least 0 and below 1; 0.95 unless
+            given.
+        :param weight_decay: the share of a weight, times ``lr``, that each step takes away, at least 0; 0 unless given.
         :Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
         """
         matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
@@ -61,7 +66,8 @@ class Muon(torch.optim.Optimizer):
 def equally_long(matrix: Tensor) -> Tensor:
     """Bring all singular values of a matrix near 1, between about 0.5 and 1.5 (Newton and Schulz's iteration).
 
-    :Shapes: (rows, columns), and the same again.
+    :param matrix: (rows, columns).
+    :Shapes: returns (rows, columns).
     :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
     :Taught in: reading_heads.
     """
@@ -77,7 +83,7 @@ def equally_long(matrix: Tensor) -> Tensor:
 class MuonAndAdamW:
     """Step both optimizers as one: the matrices inside the layers with Muon, all other weights with AdamW.
 
-    Both rates rise over the first 20 steps and fall to zero over the second half of ``steps``. Muon makes all
+    Both rates rise over the first 20 steps and fall to zero over the second half of the steps. Muon makes all
     directions of a matrix's step equally long, so that rare directions are learned as fast as common ones.
 
     :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
@@ -88,7 +94,14 @@ class MuonAndAdamW:
     def __init__(
         self, model: nn.Module, inside: nn.Module, steps: int, *, lr: float = 0.02, rest: float = 6e-3
     ) -> None:
-        """Take the matrices of ``inside``, a part of the model, at rate ``lr`` and all else at rate ``rest``."""
+        """Make both optimizers, and the schedules of their rates.
+
+        :param model: the model that is trained.
+        :param inside: the part of it whose matrices Muon changes.
+        :param steps: how many steps the training run has.
+        :param lr: Muon's full rate, positive; 0.02 unless given.
+        :param rest: AdamW's full rate for all other weights, positive; 0.006 unless given.
+        """
         check_whole(steps=steps)
         check_rates(lr=lr, rest=rest)
         matrices = [p for p in inside.parameters() if p.ndim == 2]
@@ -128,9 +141,14 @@ def train(
 ) -> list[float]:
     """Make the loss smaller, one small step after the other, and return the losses.
 
-    ``loss(model, step)`` draws its own batch and returns one number. Adam is the optimizer unless one is given.
     The bar goes to the screen and is silent where the environment variable ``TQDM_DISABLE`` is 1.
 
+    :param model: any module; it is in evaluation mode afterwards.
+    :param loss: ``loss(model, step)`` draws its own batch and returns one number in a tensor.
+    :param steps: how many steps are made.
+    :param lr: the rate of Adam, positive; 0.003 unless given, without effect beside ``optimizer``.
+    :param optimizer: what changes the weights; Adam unless given.
+    :param after_step: is called with the number of each step once it is made; nothing unless given.
     :Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
     :Taught in: why_attention.
     """
@@ -161,8 +179,10 @@ def train(
 
 @checked
 def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
-    """Average each value with up to ``window - 1`` values before it, to read a noisy curve.
+    """Average each value with the values before it, to read a noisy curve.
 
+    :param losses: numbers, in their order.
+    :param window: how many values are averaged, at least 1; 20 unless given.
     :Raises: ValueError for a window below 1.
     :Taught in: why_attention.
     """
@@ -184,6 +204,8 @@ def round_weights(model: nn.Module, decimals: int) -> None:
     Processors differ in the last digit of a sum. Where a training makes such differences grow, rounding wipes them out
     before they have grown. Steps of the optimizer should be much larger than the last decimal.
 
+    :param model: any module, changed in place.
+    :param decimals: how many places after the point stay, at least 0.
     :Taught in: why_scale.
     """
     check_whole(0, decimals=decimals)

@@ -22,7 +22,7 @@ from mha.models.inputs import check_cacheable, check_crossing, check_kind_of_cac
 class EncoderLayer(nn.Module):
     """Let every word look at the words around it, then think about each word by itself.
 
-    :Shapes: x (b, n, d_model), mask (n, n) or (b, h, n, n), True = may look; returns (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Source: Vaswani et al. 2017, section 3.1.
     :Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
     :Taught in: in_the_transformer.
@@ -39,7 +39,15 @@ class EncoderLayer(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the layer; ``norm`` is a function of the width, the feed-forward part 4 · d_model wide unless given."""
+        """Make the layer.
+
+        :param d_model: the width of input and output.
+        :param attention: a number of heads, or a function that makes the layer.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         self.attention = make_attention(d_model, attention, dropout)
         self.feed_forward = (
@@ -56,13 +64,24 @@ class EncoderLayer(nn.Module):
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend once, then feed forward; with ``is_causal`` it is the layer of a language model."""
+        """Attend once, then feed forward.
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param mask: (n, n) or (b, h, n, n), True = may look; everything may be looked at unless given.
+        :param is_causal: whether each token sees only itself and what came before; then it is the layer of a language
+            model.
+        :param cache: keys and values of earlier calls, by :meth:`new_cache`; no cache unless given.
+        """
         x = self.around_attention(x, lambda x: self.attention(x, mask=mask, is_causal=is_causal, **given(cache)))
         return self.around_feed_forward(x, self.feed_forward)
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> LayerCache:
-        """Make an empty cache for this layer."""
+        """Make an empty cache for this layer.
+
+        :param capacity: in positions; 1024 unless given.
+        :param padding: how many positions in front of each sequence are padding, (b,); none unless given.
+        """
         check_cacheable(self.attention)
         return cast(Heads, self.attention).new_cache(capacity, padding)
 
@@ -70,10 +89,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Let every word look at the words before it, then at the memory, then think about it.
 
-    The memory is what an encoder made of the source.
-
-    :Shapes: x (b, n, d_model), memory (b, j, d_model), mask (n, n) or (b, h, n, n), memory_mask (n, j) or
-        (b, h, n, j), True = may look; returns (b, n, d_model).
+    :Shapes: returns (b, n, d_model).
     :Raises: ValueError where the cross-attention has positions: two sequences have no common places.
     :Source: Vaswani et al. 2017, section 3.1.
     :Differs from the paper: as :class:`EncoderLayer`.
@@ -92,7 +108,16 @@ class DecoderLayer(nn.Module):
         norm_first: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the layer; ``cross_attention`` is made like ``attention`` unless it is given."""
+        """Make the layer.
+
+        :param d_model: the width of input and output.
+        :param attention: a number of heads, or a function that makes the layer.
+        :param cross_attention: a number of heads, or a function that makes the layer; as ``attention`` unless given.
+        :param feed_forward: a function that makes the feed-forward part; one 4 · d_model wide unless given.
+        :param norm: a function that makes a norm from the width; LayerNorm unless given.
+        :param norm_first: whether the norm comes before each part (pre-norm) instead of after the sum (post-norm).
+        :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
+        """
         super().__init__()
         self.self_attention = make_attention(d_model, attention, dropout)
         self.cross_attention = make_attention(
@@ -115,7 +140,14 @@ class DecoderLayer(nn.Module):
         *,
         cache: DecoderCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend to the words so far (always causal), attend to the memory, feed forward."""
+        """Attend to the words so far (always causal), attend to the memory, feed forward.
+
+        :param x: one vector for each token, (b, n, d_model).
+        :param memory: what the encoder made of the source, (b, j, d_model).
+        :param mask: (n, n) or (b, h, n, n), True = may look, beside the causal mask; no more is hidden unless given.
+        :param memory_mask: (n, j) or (b, h, n, j), True = may look; everything may be looked at unless given.
+        :param cache: what earlier calls kept, by :meth:`new_cache`; no cache unless given.
+        """
         check_tensor(3, memory=memory)
         check_named("memory_mask", memory_mask)
         check_kind_of_cache(cache, DecoderCache)
@@ -126,6 +158,10 @@ class DecoderLayer(nn.Module):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> DecoderCache:
-        """Make an empty cache for this layer: one for the words so far, one for the memory."""
+        """Make an empty cache for this layer: one for the words so far, one for the memory.
+
+        :param capacity: in positions; 1024 unless given.
+        :param padding: how many positions in front of each sequence are padding, (b,); none unless given.
+        """
         check_cacheable(self.self_attention, self.cross_attention)
         return DecoderCache(cast(Heads, self.self_attention).new_cache(capacity, padding), MemoryCache())

@@ -27,9 +27,9 @@ from mha.layers.multi_head import Heads
 def join(seconds: float | int = 60.0) -> torch.device:
     """Meet the other processes that ``torchrun`` or :func:`launch` started, and say which device is ours.
 
-    With a graphics card for each process they talk through NCCL, otherwise through gloo. A process that waits longer
-    than ``seconds`` for the others stops with an error.
+    With a GPU for each process they talk through NCCL, otherwise through gloo.
 
+    :param seconds: how long this process waits for the others before it stops with an error; 60 unless given.
     :Raises: RuntimeError where nobody started this process as one of several.
     :Taught in: across_machines.
     """
@@ -81,9 +81,12 @@ GRACE = 2.0  # seconds to learn why the others stopped, once one has
 def launch(work: Callable, processes: int, *inputs: object, seconds: float | int = 120.0) -> list:
     """Run ``work(*inputs)`` in several processes on this computer, and return what each returned.
 
-    The function must stand in a file that can be imported, and inputs and results must be plain Python values. When a
-    process dies, or the time is over, all others are ended.
+    The results must be plain Python values, too. When a process dies, or the time is over, all others are ended.
 
+    :param work: a function in a file that can be imported.
+    :param processes: how many run it, at least 1.
+    :param inputs: what it is called with, plain Python values.
+    :param seconds: how long all of it may take; 120 unless given.
     :Raises: RuntimeError that says which process failed and why; TimeoutError where some do not come back in time;
         ValueError for a function that no new process can import, such as one of a notebook.
     :Taught in: across_machines.

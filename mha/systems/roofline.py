@@ -49,7 +49,10 @@ class Machine:
         return self.flops / self.bandwidth
 
     def roof(self, intensity: float | int) -> float:
-        """Return the most operations a second that a step of this intensity can reach."""
+        """Return the most operations a second that a step can reach.
+
+        :param intensity: the arithmetic intensity, in operations for each byte, at least 0.
+        """
         check_number(intensity=intensity)
         if intensity < 0:
             raise ValueError(f"intensity = {intensity}: operations for each byte are at least 0")
@@ -57,7 +60,11 @@ class Machine:
 
     @checked
     def seconds(self, cost: Cost | Part, overhead: float | int = 0) -> float:
-        """Predict the time of one call: each part takes as long as the slower of arithmetic and memory."""
+        """Predict the time of one call: each part takes as long as the slower of arithmetic and memory.
+
+        :param cost: of a layer's call, or one part of it.
+        :param overhead: seconds that every call takes beside its parts; 0 unless given.
+        """
         if overhead < 0:
             raise ValueError(f"overhead = {overhead}: seconds are at least 0")
         parts = cost.parts.values() if isinstance(cost, Cost) else [cost]
@@ -70,9 +77,13 @@ def measure_machine(
 ) -> Machine:
     """Measure both ceilings of this computer with torch.
 
-    ``n`` is the width of the matrices that are multiplied. The matrices read for the second ceiling take turns and
-    have ``megabytes`` together: more than the caches of the processor hold, so that every read comes from memory.
+    The matrices read for the second ceiling take turns. Together they are larger than the caches of the processor, so
+    that every read comes from memory.
 
+    :param dtype: of the matrices, floating point; float32 unless given.
+    :param device: where they are; "cpu" unless given.
+    :param n: the width of the matrices that are multiplied; 1024, or 8192 on a GPU, unless given.
+    :param megabytes: the size of all matrices that are read; 512, or 4096 on a GPU, unless given.
     :Raises: ValueError where a size is below 1.
     :Taught in: counting_cost.
     """
@@ -94,8 +105,10 @@ def measure_machine(
 
 @checked
 def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
-    """Time one call: the median over ``rounds`` turns through all ``runs``, divided by their number.
+    """Time one call: the median over turns through all functions, divided by their number.
 
+    :param runs: functions without arguments, at least one; they take turns.
+    :param rounds: how many turns are timed, after one that warms up; 5 unless given.
     :Taught in: counting_cost.
     """
     check_whole(rounds=rounds)

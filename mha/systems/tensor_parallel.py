@@ -48,8 +48,9 @@ def count_all_reduces() -> Iterator[list[int]]:
 def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
     """Count the bytes that each process sends for one all-reduce in a ring: 2 · (p − 1) / p of its tensor.
 
-    ``size`` is the number of bytes of one number.
-
+    :param numbers: how many the tensor has.
+    :param processes: how many take part, p.
+    :param size: the number of bytes of one number; 4 unless given.
     :Source: Patarasuk and Yuan 2009.
     :Taught in: across_machines.
     """
@@ -62,14 +63,16 @@ def all_reduce_bytes(numbers: int, processes: int, size: int = 4) -> float:
 def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
     """Give each process of the group its share of the heads, and return the layer that holds them.
 
-    Every process calls it with the same layer, and later with the same inputs; each gets the same outputs. Its taps
-    show the heads of this process. Dropout is drawn by each process on its own.
+    Every process calls it, and later what it returns with the same inputs; each gets the same outputs. Its taps show
+    the heads of this process. Dropout is drawn by each process on its own.
 
+    :param layer: the whole layer, the same on every process.
+    :param group: the processes that share it; all of them unless given.
     :Costs: weights, operations and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
         and backward one of that size for self-attention, two for cross-attention.
     :Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the key heads,
-        where they hold different weights, and for layers whose heads cannot be computed apart or have weights of
-        their own.
+        where they hold different weights, and for layers whose heads cannot be computed apart or have weights of their
+        own.
     :Source: Shoeybi et al. 2019, section 3.
     :Taught in: across_machines.
     """
@@ -113,6 +116,8 @@ def _prepare(mesh: DeviceMesh, args: tuple, how: dict) -> tuple[tuple, dict]:
 def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
     """Load the state dict of the whole layer: each process keeps its part.
 
+    :param layer: what :func:`shard_heads` returned, or a module with such layers.
+    :param state: the state dict of the whole layer, the same on every process.
     :Taught in: across_machines.
     """
     mine = layer.state_dict()
@@ -129,6 +134,7 @@ def load_whole(layer: nn.Module, state: dict[str, Tensor]) -> None:
 def whole(layer: nn.Module) -> dict[str, Tensor]:
     """Gather the state dict of the whole layer; every process must call it.
 
+    :param layer: what :func:`shard_heads` returned, or a module with such layers.
     :Taught in: across_machines.
     """
     return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in layer.state_dict().items()}
