@@ -75,8 +75,8 @@ def attention_weights(
     :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param scale: what the scores are multiplied by; 1/√d unless given.
-    :param enable_gqa: whether there may be fewer KV heads than query heads: k (b, g, j, d), each shared by h / g
-        neighbors.
+    :param enable_gqa: whether k and v may have fewer heads, (b, g, j, d), each shared by h / g neighbors; False unless
+        given.
     :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.
     :param normalize: what turns scores into weights, both (…, i, j); softmax unless given.
     :param edit_weights: what acts on the weights (…, i, j) before dropout, and returns as many; nothing unless given.
@@ -120,8 +120,8 @@ def attend(
     :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param scale: what the scores are multiplied by; 1/√d unless given.
-    :param enable_gqa: whether there may be fewer KV heads than query heads: k (b, g, j, d), each shared by h / g
-        neighbors.
+    :param enable_gqa: whether k and v may have fewer heads, (b, g, j, d), each shared by h / g neighbors; False unless
+        given.
     :param dropout: the share of weights dropped, at least 0 and below 1; a layer passes 0 outside training.
     :param explicit: whether the formula is written out even where nothing is edited; False unless given.
     :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.

@@ -56,7 +56,14 @@ def attend_in_chunks(
     return read.transpose(1, 2)
 
 
-def _weights(q: Tensor, k: Tensor, shown: Tensor | None, before: tuple, after: tuple, rooms: list[Tensor]) -> Tensor:
+def _weights(
+    q: Tensor,
+    k: Tensor,
+    shown: Tensor | None,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    rooms: list[Tensor],
+) -> Tensor:
     """Return the composed weights of a few queries: (i, h, j), so that the products of each query lie together."""
     i, h, j = q.shape[1], *k.shape[:2]
     x, y, *sums = (room[: i * j * (h if n < 2 else 1)] for n, room in enumerate(rooms))

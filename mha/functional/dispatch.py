@@ -22,7 +22,14 @@ def check_causal_lengths(i: int, j: int, mask: Tensor | None, is_causal: bool) -
 
 
 def read_where(
-    gates: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal=False, dropout=0.0
+    gates: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Read as :func:`mha.attend` where a gate is not 0, times the gate; leave zeros elsewhere.
 

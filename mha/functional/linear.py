@@ -12,7 +12,7 @@ delta rule). Reading is q T. The same numbers come out in three forms:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -409,7 +409,7 @@ def _start(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
     return k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if state is None else state
 
 
-def _wide(*tensors: Tensor | None) -> list:
+def _wide(*tensors: Tensor | None) -> list[Any]:
     """Compute in float32 at least: a memory adds up thousands of words."""
     return [None if x is None else x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 

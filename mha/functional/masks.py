@@ -14,7 +14,7 @@ from torch import Tensor
 from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole, checked
 
 
-def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at what came before.
 
     With fewer queries than keys the queries are the *last* positions, as they are behind a cache: the last query
@@ -43,7 +43,9 @@ def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor,
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
-def sliding_window(i: int, window: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+def sliding_window(
+    i: int, window: int, j: int | None = None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at the ``window - 1`` positions before it.
 
     :param i: how many queries.

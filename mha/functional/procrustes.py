@@ -3,6 +3,8 @@
 :Taught in: cache_and_sharing.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -147,7 +149,7 @@ def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, see
 
 
 @checked
-def climb(order: Tensor, worth) -> Tensor:
+def climb(order: Tensor, worth: Callable[[Tensor], float]) -> Tensor:
     """Swap two heads as long as some swap helps.
 
     :param order: the numbers of the heads, group after group, (h,).
