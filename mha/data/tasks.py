@@ -101,7 +101,7 @@ def two_lookups(
     :param generator: where the random numbers come from.
     :param kinds: how many colors there are, and how many tastes, at least 2; 8 unless given.
     :param together: whether a stall holds every pair of a color and a taste, and the buyer names both of each wanted
-        fruit.
+        fruit; False unless given.
     :Shapes: returns questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n,
         2·kinds), the color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers
         (count, 2). There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.

@@ -30,7 +30,7 @@ class Wheel(NamedTuple):
     :param name: of the package.
     :param version: of the package.
     :param sha256: the hash of the file, in hexadecimal digits.
-    :param megabytes: its size.
+    :param megabytes: its size in MB.
     :param licence: what it says itself.
     :Taught in: reading_heads.
     """
