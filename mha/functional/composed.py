@@ -102,4 +102,4 @@ def unpack(pieces: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     :Shapes: returns r, r and 1 of them.
     """
     rank = pieces.shape[axis] // 2
-    return pieces.split([rank, rank, 1], axis)
+    return pieces.split([rank, rank, 1], axis)  # type: ignore[no-any-return]

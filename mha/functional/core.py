@@ -191,7 +191,7 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
     """
     if x.ndim == 2 or x.shape[-3] == y.shape[-3]:
         return x @ y
-    shared = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
+    shared: Tensor = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
     return (shared @ y).view(*x.shape[:-1], y.shape[-1])
 
 

@@ -109,7 +109,7 @@ def _round(t: Tensor, found: Shared) -> Shared:
 
 def _inverse(one: Tensor, other: Tensor) -> Tensor:
     """Invert the products of every two terms; terms that say the same share the work."""
-    return torch.linalg.pinv((one.T @ one) * (other.T @ other), hermitian=True)
+    return torch.linalg.pinv((one.T @ one) * (other.T @ other), hermitian=True)  # type: ignore[no-any-return]
 
 
 def _balance(found: Shared) -> Shared:

@@ -69,7 +69,7 @@ def entmax_of_heads(
     inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])
-    weights = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
+    weights: Tensor = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
     if not all_above:
         weights = weights.where(sparse, exact.softmax(-1))
     return weights.masked_fill(empty, 0).to(scores.dtype)
@@ -93,7 +93,7 @@ class _OnceOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Refused.apply(gradient)
+        return _Refused.apply(gradient)  # type: ignore[no-any-return]
 
 
 class _Refused(torch.autograd.Function):

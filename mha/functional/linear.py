@@ -263,7 +263,7 @@ class _Words(NamedTuple):
         short = -self.q.shape[2] % size
 
         def chunks(x: Tensor, *after: int) -> Tensor:
-            return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))
+            return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))  # type: ignore[no-any-return]
 
         beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
         q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
@@ -302,7 +302,9 @@ class _Table(NamedTuple):
         wanted = _times(self.words.beta, wanted)
         if self.system is None:
             return wanted
-        return torch.linalg.solve_triangular(self.system, wanted, upper=False, unitriangular=True)
+        return torch.linalg.solve_triangular(  # type: ignore[no-any-return]
+            self.system, wanted, upper=False, unitriangular=True
+        )
 
     def weights(self) -> Tensor:
         """Say how much of each value is in each read: the reads, times the inverse of the system, times β."""

@@ -139,7 +139,7 @@ def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, see
     alike, random = alike.double().cpu(), torch.Generator().manual_seed(seed)
     h = len(alike)
     orders = [torch.arange(h), *(torch.randperm(h, generator=random) for _ in range(starts - 1))]
-    same = torch.block_diag(*[torch.ones(size, size, dtype=torch.float64)] * (h // size))
+    same: Tensor = torch.block_diag(*[torch.ones(size, size, dtype=torch.float64)] * (h // size))
 
     def worth(order: Tensor) -> float:
         return (alike[order][:, order] * same).sum().item()

@@ -269,8 +269,8 @@ class HeadView:
         :param weights: (b, h, i, j) or (h, i, j), one tensor or one for each layer.
         :param tokens: the i tokens that attend.
         :param keys: the j tokens attended to; ``tokens`` unless given.
-        :param q: the queries, (b, h, i, d), for each layer; with ``k`` it shows the products behind a weight; none unless
-            given.
+        :param q: the queries, (b, h, i, d), for each layer; with ``k`` it shows the products behind a weight; none
+            unless given.
         :param k: the keys, (b, h, j, d), for each layer; none unless given.
         :param name: stands before the number of each layer; "layer" unless given.
         :param item: which sequence of the batch is shown, from 0; needed where it has several.
