@@ -87,7 +87,9 @@ def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
         )
     rows = words.reshape(-1, words.shape[-1]).double()
     little = RIDGE * rows.square().sum().div(rows.shape[1]).sqrt()
-    return torch.linalg.qr(torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])).R  # type: ignore[no-any-return]
+    return torch.linalg.qr(  # type: ignore[no-any-return]
+        torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])
+    ).R
 
 
 class Operations(NamedTuple):
