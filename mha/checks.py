@@ -24,7 +24,10 @@ Rule = Callable[[str, Any], None]
 
 
 def described(value: Any) -> str:
-    """Write down what was given in a few words: the kind and shape of a tensor, the text of what is short."""
+    """Write down what was given in a few words: the kind and shape of a tensor, the text of what is short.
+
+    :param value: anything.
+    """
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
     if isinstance(value, np.ndarray):
@@ -143,6 +146,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Checked are whole and other numbers (no NaN, no infinity), truth values, texts, functions, modules, tensors with
     their kind of numbers and their number of axes, and what lists, tuples and mappings hold. What must lie in a range
     the function says itself.
+
+    :param function: the function, with annotations.
     """
     parameters = list(inspect.signature(function).parameters.values())
     rules = {p.name: _rule(p.annotation) for p in parameters if p.name != "mask"}  # check_mask says more

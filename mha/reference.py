@@ -13,7 +13,9 @@ import math
 def dot(a, b):
     """Multiply two vectors number by number and add up.
 
-    :Shapes: two lists of the same length; returns one float.
+    :param a: a list of numbers.
+    :param b: a list as long.
+    :Shapes: returns one float.
     :Raises: ValueError where the lengths differ.
     """
     if len(a) != len(b):
@@ -22,14 +24,20 @@ def dot(a, b):
 
 
 def transpose(rows):
-    """Turn rows into columns: shape (n, m) becomes (m, n)."""
+    """Turn rows into columns.
+
+    :param rows: (n, m).
+    :Shapes: returns (m, n).
+    """
     return [list(column) for column in zip(*rows)]  # noqa: B905
 
 
 def matmul(a, b):
     """Multiply two matrices: entry (i, j) is the dot product of row i of ``a`` with column j of ``b``.
 
-    :Shapes: (n, m) and (m, p) give (n, p).
+    :param a: (n, m).
+    :param b: (m, p).
+    :Shapes: returns (n, p).
     """
     columns = transpose(b)
     return [[dot(row, column) for column in columns] for row in a]
@@ -41,7 +49,8 @@ def softmax(row):
     The largest number is taken away first: the result is the same, and ``exp`` cannot overflow. An entry of minus
     infinity gets weight 0. A row of nothing but minus infinities has nothing to choose from and gives zeros.
 
-    :Shapes: a list of length n; returns a list of length n.
+    :param row: a list of n numbers.
+    :Shapes: returns a list of length n.
     """
     top = max(row)
     if top == -math.inf:
@@ -54,8 +63,10 @@ def softmax(row):
 def attention_scores(q, k, scale=None):
     """Compare every query with every key.
 
-    :Shapes: queries (i, d), keys (j, d); returns scores (i, j).
-        ``scale`` multiplies each score; by default it is 1/√d.
+    :param q: i queries of width d.
+    :param k: j keys of width d.
+    :param scale: what each score is multiplied by; 1/√d unless given.
+    :Shapes: returns scores (i, j).
     """
     if scale is None:
         scale = 1 / math.sqrt(len(q[0]))
@@ -65,7 +76,11 @@ def attention_scores(q, k, scale=None):
 def attention_weights(q, k, mask=None, scale=None):
     """Say how much each query takes from each key: the softmax of the scores, row by row.
 
-    :Shapes: queries (i, d), keys (j, d), mask (i, j) of True (may look) and False; returns weights (i, j).
+    :param q: i queries of width d.
+    :param k: j keys of width d.
+    :param mask: (i, j) of True (may attend) and False; every key may be attended to unless given.
+    :param scale: what each score is multiplied by; 1/√d unless given.
+    :Shapes: returns weights (i, j).
     """
     scores = attention_scores(q, k, scale)
     if mask is not None:
@@ -79,14 +94,23 @@ def attention_weights(q, k, mask=None, scale=None):
 def attention(q, k, v, mask=None, scale=None):
     """Read from the values: each output row is an average of the value rows, weighted by attention.
 
-    :Shapes: queries (i, d), keys (j, d), values (j, c), mask (i, j); returns (i, c).
+    :param q: i queries of width d.
+    :param k: j keys of width d.
+    :param v: j values of width c.
+    :param mask: (i, j) of True (may attend) and False; every key may be attended to unless given.
+    :param scale: what each score is multiplied by; 1/√d unless given.
+    :Shapes: returns (i, c).
     :Source: Vaswani et al. 2017, equation 1.
     """
     return matmul(attention_weights(q, k, mask, scale), v)
 
 
 def causal_mask(n):
-    """Let position i look at positions 0 to i only: a square of True on and below the diagonal."""
+    """Let position i look at positions 0 to i only: a square of True on and below the diagonal.
+
+    :param n: how many positions.
+    :Shapes: returns (n, n).
+    """
     return [[j <= i for j in range(n)] for i in range(n)]
 
 
@@ -95,7 +119,15 @@ def multi_head_attention(x, w_q, w_k, w_v, w_o, heads, memory=None, mask=None):
 
     Row convention: a row of ``x`` is one position, and ``x`` is multiplied from the right. No biases.
 
-    :Shapes: x (i, m), memory (j, m) or None for ``x`` itself; w_q, w_k, w_v (m, h·d); w_o (h·d, m); returns (i, m).
+    :param x: what asks, (i, m).
+    :param w_q: makes the queries, (m, h·d).
+    :param w_k: makes the keys, (m, h·d).
+    :param w_v: makes the values, (m, h·d).
+    :param w_o: mixes the heads, (h·d, m).
+    :param heads: how many heads, h; they divide the columns of ``w_q``.
+    :param memory: what is attended to, (j, m); ``x`` unless given.
+    :param mask: (i, j) of True (may attend) and False; every key may be attended to unless given.
+    :Shapes: returns (i, m).
     :Source: Vaswani et al. 2017, section 3.2.2.
     """
     memory = x if memory is None else memory

@@ -30,8 +30,9 @@ PAD, START, STOP = 0, 1, 2
 def write(day: date, form: str, language: str = "en") -> str:
     """Write a day as people write it in a language.
 
-    ``form`` is one of CLDR's four: "full", "long", "medium", "short". Only "full" gives the day of the week.
-
+    :param day: the day.
+    :param form: one of CLDR's four, "full", "long", "medium" or "short"; only "full" gives the day of the week.
+    :param language: its code, such as "zh" or "fr"; "en" unless given.
     :Raises: ValueError for a form or a language that CLDR does not have, ImportError without babel.
     :Source: Unicode CLDR, through ``babel.dates.format_date``.
     :Taught in: in_the_transformer.
@@ -56,8 +57,13 @@ def pairs(
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Draw days from 1600 to 2199 and write each twice, in English and in another language, both in the same form.
 
-    Every tenth day is held out: it is drawn only with ``held_out``, and then no other day is.
+    Every tenth day is held out.
 
+    :param count: how many days.
+    :param generator: where the random numbers come from.
+    :param held_out: whether only held-out days are drawn, or none of them; False unless given.
+    :param forms: the forms to choose from; ``FORMATS`` unless given.
+    :param language: the code of the other language; "zh" unless given.
     :Raises: ValueError for a count below 1, for no form, and as :func:`write`.
     :Taught in: in_the_transformer.
     """
@@ -92,7 +98,10 @@ class Characters:
 
     @checked
     def __init__(self, texts: Iterable[str]) -> None:
-        """Collect the characters."""
+        """Collect the characters.
+
+        :param texts: those whose characters become known.
+        """
         self.known = sorted(set("".join(texts)))
         self.number = {character: i for i, character in enumerate(self.known, start=STOP + 1)}
 
@@ -101,7 +110,12 @@ class Characters:
 
     @checked
     def encode(self, texts: Sequence[str], *, ends: bool = False) -> Int[Tensor, "b n"]:
-        """Turn texts into numbers, filled up with ``PAD``; ``ends`` puts START before each text and STOP behind it."""
+        """Turn texts into numbers, padded with ``PAD``.
+
+        :param texts: at least one, none of them empty.
+        :param ends: whether START is put before each text and STOP behind it; False unless given.
+        :Shapes: returns (b, n).
+        """
         if not texts or not all(texts):
             raise ValueError(f"texts = {list(texts)[:3]}: at least one, and none of them empty")
         unknown = sorted(set("".join(texts)) - set(self.known))
@@ -113,7 +127,10 @@ class Characters:
 
     @checked
     def decode(self, numbers: Int[Tensor, "b n"]) -> list[str]:
-        """Turn numbers into texts; each ends before its first STOP, and PAD and START are left out."""
+        """Turn numbers into texts; each ends before its first STOP, and PAD and START are left out.
+
+        :param numbers: one row for each text, (b, n).
+        """
         check_numbers(numbers, len(self))
         rows = ([*row, STOP] for row in numbers.tolist())
         return ["".join(self.known[i - STOP - 1] for i in row[: row.index(STOP)] if i > STOP) for row in rows]

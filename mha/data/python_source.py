@@ -34,8 +34,10 @@ Place = tuple[int | None, int | None]  # line and column
 
 
 class Program(NamedTuple):
-    """Words of a program, and ``names`` (n, n), True where a use of a name meets the latest place that set it.
+    """Words of a program, and where its names got their values.
 
+    :param words: the words, n of them.
+    :param names: (n, n), True where a use of a name meets the latest place that set it.
     :Taught in: reading_heads.
     """
 
@@ -51,6 +53,7 @@ def read_program(source: str) -> Program:
     variables set a name, within one function; what is inside a class, a lambda or a comprehension is left out. A name
     that is not set before its use has no target.
 
+    :param source: the text of the program.
     :Raises: ValueError for a text that is no Python.
     :Taught in: reading_heads.
     """
@@ -110,11 +113,11 @@ STANDINS = 32  # words that stand for the many rare names
 
 
 class Code(NamedTuple):
-    """Functions, one behind the other: ``words`` (n,) as numbers and, for each use of a local name, where it was set.
+    """Functions, one behind the other: words as numbers and, for each use of a local name, where it was set.
 
-    ``set_at`` (n,) is the place where the name got its value, −1 for words that are no such use. ``names`` says what
-    the numbers mean.
-
+    :param words: the words as numbers, (n,).
+    :param set_at: the place where a name got its value, (n,); −1 for words that are no use of a local name.
+    :param names: what the numbers mean.
     :Taught in: reading_heads.
     """
 
@@ -127,6 +130,7 @@ class Code(NamedTuple):
 def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
     """Read all functions and methods of some modules of Python's standard library; comments are left out.
 
+    :param modules: the names of the modules; ``LEARNED`` unless given.
     :Raises: ValueError for a module that is not written in Python.
     :Taught in: reading_heads.
     """
@@ -143,10 +147,13 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
 
 @checked
 def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int = 256) -> Code:
-    """Turn programs into one long row of numbers; ``like`` another one, or with the ``size`` commonest words.
+    """Turn programs into one long row of numbers.
 
     A rare name becomes one of 32 stand-ins, the same within a function; other rare words become "'…'" or "0…".
 
+    :param programs: at least one.
+    :param like: another one whose numbers are used; numbers are given anew unless given.
+    :param size: how many of the commonest words get numbers then; 256 unless given.
     :Taught in: reading_heads.
     """
     check_whole(size=size)
@@ -171,8 +178,13 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
 def pieces(
     code: Code, count: int, n: int, *, generator: torch.Generator
 ) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:
-    """Cut pieces at random places: words (b, n), and which word each use of a name goes back to (b, n, n).
+    """Cut pieces at random places.
 
+    :param code: what is cut.
+    :param count: how many pieces, b.
+    :param n: how many words each has; fewer than the code.
+    :param generator: where the random numbers come from.
+    :Shapes: returns words (b, n), and which word each use of a name goes back to (b, n, n).
     :Taught in: reading_heads.
     """
     check_whole(count=count, n=n)

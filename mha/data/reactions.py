@@ -20,10 +20,12 @@ KINDS = {  # what goes in, what comes out, and how many atoms between the two pa
 
 
 class Reaction(NamedTuple):
-    """``text``, a reaction in SMILES; ``origin``: for each atom of the product, which atom of the reactants it was.
+    """A reaction, and where the atoms of its product come from.
 
     Atoms are numbered from 0, in the order in which they are written, on each side by itself.
 
+    :param text: the reaction in SMILES.
+    :param origin: for each atom of the product, which atom of the reactants it was.
     :Taught in: reading_heads.
     """
 
@@ -38,6 +40,8 @@ def made_up(count: int, seed: int = 0) -> list[Reaction]:
     An acid and an amine give an amide (water leaves), an acid and an alcohol an ester (water again; the oxygen that
     stays is the alcohol's), an amine and a bromide a larger amine (the bromine leaves). No two are the same.
 
+    :param count: how many reactions.
+    :param seed: of the choice, at least 0; 0 unless given.
     :Raises: ValueError for a count that is not whole, below 1, or above the number of different reactions, and for a
         ``seed`` below 0: the generator would take it for its positive twin.
     :Taught in: reading_heads.

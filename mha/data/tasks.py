@@ -26,7 +26,8 @@ WORDS = (*PRONOUNS, *DETERMINERS, *AMBIGUOUS)
 def encode(sentence: str) -> Int[Tensor, "1 n"]:
     """Turn a sentence into word numbers, as a batch of one.
 
-    :Shapes: n words give (1, n).
+    :param sentence: n words of ``WORDS``, with spaces between them.
+    :Shapes: returns (1, n).
     :Raises: ValueError for a word that is not in ``WORDS``.
     :Taught in: why_attention.
     """
@@ -45,7 +46,9 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
     Half of the sentences are pronoun, verb, determiner, noun; half are determiner, noun, verb, pronoun. Every noun
     and every verb comes from the same four words, so a word alone does not tell its tag.
 
-    :Shapes: words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
+    :param count: how many sentences, at least 1.
+    :param generator: where the random numbers come from.
+    :Shapes: returns words (count, 4) as indices of ``WORDS`` and tags (count, 4) as indices of ``TAGS``.
     :Raises: ValueError for a count below 1.
     :Taught in: why_attention.
     """
@@ -68,7 +71,13 @@ def recall(
 
     The keys of a list all differ; the pairing is new in every list, so it can be looked up but not learned by heart.
 
-    :Shapes: the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers (count,).
+    :param count: how many lists, at least 1.
+    :param generator: where the random numbers come from.
+    :param pairs: how many pairs a list has, at most ``keys``; 16 unless given.
+    :param keys: how many different keys there are; 64 unless given.
+    :param values: how many different values there are; 16 unless given.
+    :Shapes: returns the list's keys and values (count, pairs), the key that is asked for (count, 1), the answers
+        (count,).
     :Raises: ValueError for a count or a number of pairs below 1, or for more pairs than there are keys.
     :Taught in: why_scale.
     """
@@ -87,11 +96,15 @@ def two_lookups(
     """Make market stalls and a buyer who wants two prices at once: of the red fruit, and of the sour one.
 
     Every fruit has a color, a taste and a price. A stall holds each color once and each taste once, newly paired.
-    With ``together`` it holds every pair of a color and a taste, and the buyer names both of each wanted fruit.
 
-    :Shapes: questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n, 2·kinds), the
-        color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers (count, 2).
-        There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.
+    :param count: how many stalls, at least 1.
+    :param generator: where the random numbers come from.
+    :param kinds: how many colors there are, and how many tastes, at least 2; 8 unless given.
+    :param together: whether a stall holds every pair of a color and a taste, and the buyer names both of each wanted
+        fruit; False unless given.
+    :Shapes: returns questions (count, 1, 2·kinds), or (count, 1, 4·kinds) with ``together``; labels (count, n,
+        2·kinds), the color and the taste as ones among zeros; prices (count, n, 1), standard normal; the two answers
+        (count, 2). There are n = kinds fruits, or kinds² with ``together``. The two wanted fruits always differ.
     :Raises: ValueError for a count below 1 or for fewer than 2 kinds.
     :Taught in: why_many_heads.
     """
@@ -118,8 +131,9 @@ def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Ten
 def english(topics: int | None = None) -> str:
     """Return some 450,000 characters of English: the help texts that come with every Python.
 
-    They differ a little from one version of Python to the next. ``topics`` keeps only the first so many.
+    They differ a little from one version of Python to the next.
 
+    :param topics: how many of them; all unless given.
     :Source: the module ``pydoc_data.topics`` of the standard library.
     :Taught in: output_projection.
     """

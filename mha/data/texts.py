@@ -22,8 +22,14 @@ def repeats(
 ) -> Int[Tensor, "b n"]:
     """Make random words that repeat with a random period: nothing can be known but by looking back.
 
-    ``periods`` are the shortest and the longest. Every word of a period is drawn anew, so that some come twice in it.
+    Every word of a period is drawn anew, so that some come twice in it.
 
+    :param count: how many texts, b.
+    :param n: how many words each has.
+    :param generator: where the random numbers come from.
+    :param words: how many different words there are; 64 unless given.
+    :param periods: the shortest and the longest, in words; 4 and 20 unless given.
+    :Shapes: returns (b, n).
     :Taught in: reading_heads.
     """
     drawn = torch.randint(words, (count, n), generator=generator)
@@ -35,6 +41,11 @@ def repeats(
 def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[Tensor, "b n"]:
     """Make a batch of one quarter Python and three quarters repeats, Python first.
 
+    :param code: where the Python is cut from.
+    :param count: how many texts, b.
+    :param n: how many words each has.
+    :param generator: where the random numbers come from.
+    :Shapes: returns (b, n).
     :Taught in: reading_heads, pruning_heads.
     """
     python = pieces(code, count // 4, n, generator=generator)[0]
@@ -43,11 +54,16 @@ def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[
 
 @checked
 def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 0.35) -> Int[Tensor, "b n"]:
-    """Make brackets of three kinds that close in the right order, with a share of ``filler`` words between them.
+    """Make brackets of three kinds that close in the right order, with filler between them.
 
     Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``), 6 is the filler. Where some are open, half of the brackets
     close. Without filler half of the pairs would stand at the same few distances.
 
+    :param count: how many texts, b.
+    :param n: how many words each has.
+    :param generator: where the random numbers come from.
+    :param filler: the share of words between the brackets, at least 0 and below 1; 0.35 unless given.
+    :Shapes: returns (b, n).
     :Raises: ValueError where the filler leaves no room for brackets.
     :Taught in: reading_heads.
     """

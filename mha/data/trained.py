@@ -25,8 +25,13 @@ from mha.checks import checked
 
 
 class Wheel(NamedTuple):
-    """A file of the Python index with a model in it; ``megabytes`` is its size, ``licence`` what it says itself.
+    """A file of the Python index with a model in it.
 
+    :param name: of the package.
+    :param version: of the package.
+    :param sha256: the hash of the file, in hexadecimal digits.
+    :param megabytes: its size in MB.
+    :param licence: what it says itself.
     :Taught in: reading_heads.
     """
 
@@ -66,6 +71,7 @@ def folder() -> Path:
 def digest(path: Path) -> str:
     """The sha256 of a file, in hexadecimal digits.
 
+    :param path: the file.
     :Taught in: reading_heads.
     """
     with path.open("rb") as file:
@@ -84,6 +90,7 @@ def _digest(file: Any) -> str:
 def open_wheel(wheel: Wheel) -> ZipFile:
     """Open a wheel as a zip file, if it is the right one.
 
+    :param wheel: such as ``REACTIONS`` or ``SENTENCES``.
     :Raises: FileNotFoundError where it is missing, ValueError where its hash differs; both say what to do.
     :Taught in: reading_heads.
     """
@@ -164,8 +171,9 @@ def reaction_words() -> tuple[str, ...]:
 
 @checked
 def read_reaction(text: str) -> list[str]:
-    """Cut a reaction, written as SMILES, into the model's words: from the left, the longest that it knows.
+    """Cut a reaction into the model's words: from the left, the longest that it knows.
 
+    :param text: the reaction, as SMILES.
     :Raises: ValueError where no word fits; FileNotFoundError without the wheel.
     :Taught in: reading_heads.
     """

@@ -25,7 +25,9 @@ def check_dropout(dropout: float) -> None:
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
     """Cut the channels of every position into heads; nothing is copied.
 
-    :Shapes: (b, n, h·d) gives (b, h, n, d), a view of the same numbers.
+    :param x: the channels of all heads side by side, (b, n, h·d).
+    :param heads: how many heads, h.
+    :Shapes: returns (b, h, n, d), a view of the same numbers.
     :Raises: ValueError where ``heads`` does not divide the channels, or x has not three axes.
     :Taught in: split_and_merge.
     """
@@ -41,7 +43,8 @@ def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n
 def merge_heads(heads: Shaped[Tensor, "b h n d"]) -> Shaped[Tensor, "b n m"]:
     """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
 
-    :Shapes: (b, h, n, d) gives (b, n, h·d).
+    :param heads: the heads apart, (b, h, n, d).
+    :Shapes: returns (b, n, h·d).
     :Raises: ValueError where there are not four axes.
     :Taught in: split_and_merge.
     """
@@ -67,9 +70,17 @@ def attention_weights(
 
     A query with nothing to look at gets a row of zeros.
 
-    :Shapes: q (…, i, d), k (…, j, d), mask (i, j) or (b, h, i, j), True = may look; returns (…, i, j).
-        ``scale`` is 1/√d unless it is given. Each edit takes and returns a tensor of shape (…, i, j). With
-        ``enable_gqa`` there may be fewer key heads than query heads: k (b, g, j, d), each shared by h / g neighbors.
+    :param q: the queries, (…, i, d).
+    :param k: the keys, (…, j, d).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :param scale: what the scores are multiplied by; 1/√d unless given.
+    :param enable_gqa: whether k and v may have fewer heads, (b, g, j, d), each shared by h / g neighbors; False unless
+        given.
+    :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.
+    :param normalize: what turns scores into weights, both (…, i, j); softmax unless given.
+    :param edit_weights: what acts on the weights (…, i, j) before dropout, and returns as many; nothing unless given.
+    :Shapes: returns the weights (…, i, j).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     :Source: Vaswani et al. 2017, section 3.2.1.
     :Taught in: why_scale, masking.
@@ -103,8 +114,20 @@ def attend(
     writes the formula out. Both give the same numbers. A query with nothing to look at reads zeros. A NaN in a key
     or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN.
 
-    :Shapes: q (…, i, d), k (…, j, d), v (…, j, c); mask, ``scale`` and edits as in :func:`attention_weights`;
-        returns (…, i, c). ``dropout`` is the share of weights dropped; a layer passes 0 outside training.
+    :param q: the queries, (…, i, d).
+    :param k: the keys, (…, j, d).
+    :param v: the values, (…, j, c).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :param scale: what the scores are multiplied by; 1/√d unless given.
+    :param enable_gqa: whether k and v may have fewer heads, (b, g, j, d), each shared by h / g neighbors; False unless
+        given.
+    :param dropout: the share of weights dropped, at least 0 and below 1; a layer passes 0 outside training.
+    :param explicit: whether the formula is written out even where nothing is edited; False unless given.
+    :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.
+    :param normalize: what turns scores into weights, both (…, i, j); softmax unless given.
+    :param edit_weights: what acts on the weights (…, i, j) before dropout, and returns as many; nothing unless given.
+    :Shapes: returns the read (…, i, c).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
     :Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     :Taught in: why_scale, masking, split_and_merge.

@@ -29,7 +29,14 @@ def attend_in_chunks(
 
     It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 128, not with i · j.
 
-    :Shapes: ``before`` and ``after`` are matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, h, j, d).
+    :param v: the values, (b, h, j, c).
+    :param before: how scores are composed: matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j).
+    :param after: how weights are composed, likewise.
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :Shapes: returns the read (b, h, i, c).
     :Taught in: compose.
     """
     b, h, i, j = *q.shape[:3], k.shape[2]
@@ -49,7 +56,14 @@ def attend_in_chunks(
     return read.transpose(1, 2)
 
 
-def _weights(q: Tensor, k: Tensor, shown: Tensor | None, before: tuple, after: tuple, rooms: list[Tensor]) -> Tensor:
+def _weights(
+    q: Tensor,
+    k: Tensor,
+    shown: Tensor | None,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    rooms: list[Tensor],
+) -> Tensor:
     """Return the composed weights of a few queries: (i, h, j), so that the products of each query lie together."""
     i, h, j = q.shape[1], *k.shape[:2]
     x, y, *sums = (room[: i * j * (h if n < 2 else 1)] for n, room in enumerate(rooms))
@@ -81,6 +95,11 @@ def _compose(x: Tensor, y: Tensor, sums: list[Tensor], matrices: Tensor, pieces:
 
 
 def unpack(pieces: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Part the pieces of the keys: what collects, what spreads, the gates."""
+    """Part the pieces of the keys: what collects, what spreads, the gates.
+
+    :param pieces: the pieces of the keys, 2·r + 1 along ``axis``.
+    :param axis: the axis of the pieces, by number.
+    :Shapes: returns r, r and 1 of them.
+    """
     rank = pieces.shape[axis] // 2
-    return pieces.split([rank, rank, 1], axis)
+    return pieces.split([rank, rank, 1], axis)  # type: ignore[no-any-return]

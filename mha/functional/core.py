@@ -46,7 +46,10 @@ class Changes:
         return not (self.scores is self.normalize is self.weights is None)
 
     def then(self, later: "Changes") -> "Changes":
-        """Put other changes behind these; of two in the place of the softmax the later one counts."""
+        """Put other changes behind these; of two in the place of the softmax the later one counts.
+
+        :param later: the changes that come after these.
+        """
         if not later:
             return self
         if not self:
@@ -65,7 +68,12 @@ def _behind(first: Change | None, second: Change | None) -> Change | None:
 
 
 def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
-    """Change a tensor with somebody's function; refuse a result that is no tensor of the same shape."""
+    """Change a tensor with somebody's function; refuse a result that is no tensor of the same shape.
+
+    :param name: what the change is called in an error.
+    :param change: the function; None changes nothing.
+    :param x: the tensor, of any shape.
+    """
     if change is None:
         return x
     new = change(x)
@@ -76,12 +84,19 @@ def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
 
 
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
-    """Cut the channels of every position into heads; nothing is copied."""
+    """Cut the channels of every position into heads; nothing is copied.
+
+    :param x: the channels of all heads side by side, (b, n, h·d).
+    :param heads: how many heads, h.
+    """
     return x.view(x.shape[0], x.shape[1], heads, x.shape[2] // heads).transpose(1, 2)
 
 
 def merge_heads(heads: Shaped[Tensor, "b h n d"]) -> Shaped[Tensor, "b n m"]:
-    """Put the heads of every position side by side again: the inverse of :func:`split_heads`."""
+    """Put the heads of every position side by side again: the inverse of :func:`split_heads`.
+
+    :param heads: the heads apart, (b, h, n, d).
+    """
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -94,7 +109,15 @@ def attention_weights(
     scale: float | None,
     changes: Changes,
 ) -> Float[Tensor, "*l i j"]:
-    """Say how much each query takes from each key, as :func:`mha.attention_weights` does."""
+    """Say how much each query takes from each key, as :func:`mha.attention_weights` does.
+
+    :param q: the queries, (…, i, d).
+    :param k: the keys, (…, j, d).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; None hides nothing.
+    :param is_causal: whether each query attends only to itself and to what came before.
+    :param scale: what the scores are multiplied by; 1/√d where it is None.
+    :param changes: what is changed at the three named places.
+    """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = changed("edit_scores", changes.scores, multiply(q * scale, k.mT))
     mask = visible(q, k, mask, is_causal)
@@ -118,7 +141,18 @@ def attend(
     explicit: bool = False,
     changes: Changes = NO_CHANGES,
 ) -> Float[Tensor, "*l i c"]:
-    """Read from the values with the attention weights, as :func:`mha.attend` does: softmax(q kᵀ · scale) v."""
+    """Read from the values with the attention weights, as :func:`mha.attend` does: softmax(q kᵀ · scale) v.
+
+    :param q: the queries, (…, i, d).
+    :param k: the keys, (…, j, d).
+    :param v: the values, (…, j, c).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :param scale: what the scores are multiplied by; 1/√d unless given.
+    :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
+    :param explicit: whether the formula is written out even where nothing is changed; False unless given.
+    :param changes: what is changed at the three named places; nothing unless given.
+    """
     if explicit or (changes is not NO_CHANGES and changes):
         weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, changes=changes)
         return multiply(F.dropout(weights, dropout) if dropout else weights, v)
@@ -134,7 +168,14 @@ def attend(
 
 
 def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
-    """Add the causal mask to the caller's."""
+    """Add the causal mask to the caller's.
+
+    :param q: the queries, (…, i, d).
+    :param k: the keys, (…, j, d).
+    :param mask: the caller's mask; None hides nothing.
+    :param is_causal: whether the causal mask is added.
+    :Shapes: returns a mask, or None where nothing is hidden.
+    """
     if not is_causal:
         return mask
     past = past_mask(q.shape[-2], k.shape[-2], q.device)
@@ -142,10 +183,15 @@ def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tenso
 
 
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once."""
+    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once.
+
+    :param x: (…, h, i, n), or (i, n).
+    :param y: (…, g, n, j), where g divides h, or (n, j).
+    :Shapes: returns (…, h, i, j), or (i, j).
+    """
     if x.ndim == 2 or x.shape[-3] == y.shape[-3]:
         return x @ y
-    shared = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
+    shared: Tensor = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
     return (shared @ y).view(*x.shape[:-1], y.shape[-1])
 
 

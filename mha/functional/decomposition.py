@@ -19,7 +19,9 @@ CLOSE = 1e-12  # a fit this close, relative to the matrices, is exact: rounding 
 class Shared(NamedTuple):
     """The shared vectors of :func:`fit_shared`, and how each matrix mixes them.
 
-    :Shapes: left (m, r), mixing (h, r), right (k, r).
+    :param left: the left vectors, (m, r).
+    :param mixing: how much of each term each matrix takes, (h, r).
+    :param right: the right vectors, (k, r).
     :Taught in: collaborate.
     """
 
@@ -33,7 +35,10 @@ class Shared(NamedTuple):
 
     @checked
     def error(self, matrices: Float[Tensor, "h m k"]) -> float:
-        """Say how far they are from the given ones, as a share of their size (Frobenius norm)."""
+        """Say how far they are from the given ones, as a share of their size (Frobenius norm).
+
+        :param matrices: the matrices to compare with, (h, m, k).
+        """
         check_finite(matrices=matrices)
         own = len(self.mixing), len(self.left), len(self.right)
         if matrices.shape != own:
@@ -45,6 +50,8 @@ class Shared(NamedTuple):
 def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
     """Cut each matrix into singular pairs and keep the ``rank`` largest of all: each belongs to one matrix only.
 
+    :param matrices: (h, m, k), one for each head.
+    :param rank: how many pairs are kept, r.
     :Raises: ValueError where there are fewer pairs than ``rank``, or none is asked for.
     :Taught in: collaborate.
     """
@@ -66,11 +73,13 @@ def fit_shared(
     """Find ``rank`` shared terms for several matrices: alternating least squares from a good start.
 
     In turn the left vectors, the right ones and the mixing are solved for, the other two held fixed, so that the error
-    never grows. It starts at :func:`keep_largest` unless another ``start`` is given, and ends where a round gains less
-    than a millionth, or after ``rounds``.
+    never grows. It ends where a round gains less than a millionth, or after ``rounds``.
 
-    :Shapes: matrices (h, m, k); in the result left and right vectors of a term are equally long, and its mixing has
-        length 1.
+    :param matrices: (h, m, k), one for each head.
+    :param rank: how many terms they share, r.
+    :param rounds: how many rounds at most; 200 unless given.
+    :param start: where the search begins; :func:`keep_largest` unless given.
+    :Shapes: in the result left and right vectors of a term are equally long, and its mixing has length 1.
     :Raises: ValueError for a rank or a number of rounds that is out of range.
     :Source: Carroll and Chang 1970; Harshman 1970 (canonical polyadic decomposition).
     :Taught in: collaborate.
@@ -100,7 +109,7 @@ def _round(t: Tensor, found: Shared) -> Shared:
 
 def _inverse(one: Tensor, other: Tensor) -> Tensor:
     """Invert the products of every two terms; terms that say the same share the work."""
-    return torch.linalg.pinv((one.T @ one) * (other.T @ other), hermitian=True)
+    return torch.linalg.pinv((one.T @ one) * (other.T @ other), hermitian=True)  # type: ignore[no-any-return]
 
 
 def _balance(found: Shared) -> Shared:

@@ -22,13 +22,29 @@ def check_causal_lengths(i: int, j: int, mask: Tensor | None, is_causal: bool) -
 
 
 def read_where(
-    gates: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal=False, dropout=0.0
+    gates: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """Read as :func:`mha.attend` where a gate (b, h, i) is not 0, times the gate; leave zeros elsewhere: (b, h, i, d).
+    """Read as :func:`mha.attend` where a gate is not 0, times the gate; leave zeros elsewhere.
 
     The leading heads that work for every query are read by the fused kernel. The others read together, so that all
     threads have work, each for as many queries as the busiest of them: who has fewer is filled up with queries that do
     not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
+
+    :param gates: what each read is multiplied by, (b, h, i); where it is 0 nothing is read.
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, h, j, d).
+    :param v: the values, (b, h, j, c).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
+    :Shapes: returns (b, h, i, c).
     """
     check_causal_lengths(q.shape[2], k.shape[2], mask, is_causal)
     b, h, i, _ = q.shape

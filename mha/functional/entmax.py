@@ -31,7 +31,9 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
     A weight is max(0, (α − 1)·score − τ)^(1/(α − 1)), where the threshold τ makes the row sum to 1. A row with nothing
     but −inf gets zeros.
 
-    :Shapes: scores (…, h, i, j), ``alpha`` one number, or one for each head (h,); returns (…, h, i, j).
+    :param scores: (…, h, i, j), −inf where they are hidden.
+    :param alpha: from 1 (softmax) to 2 (sparsemax), one number, or one for each head (h,).
+    :Shapes: returns the weights (…, h, i, j).
     :Raises: ValueError for an ``alpha`` outside [1, 2], or one for another number of heads. A second derivative raises
         NotImplementedError. Transforms of torch.func, forward mode among them, raise torch's own error.
     :Source: Peters et al. 2019, section 3; Correia et al. 2019, section 3.2, for the slope in ``alpha``.
@@ -54,22 +56,31 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 def entmax_of_heads(
     scores: Float[Tensor, "*l h i j"], alpha: Float[Tensor, "h"], *, all_above: bool
 ) -> Float[Tensor, "*l h i j"]:
-    """Do what :func:`entmax` does, without asking; softmax is left out where α is above 1 in all heads."""
+    """Do what :func:`entmax` does, without asking.
+
+    :param scores: (…, h, i, j), −inf where they are hidden.
+    :param alpha: one number for each head, (h,).
+    :param all_above: whether α is above 1 in all heads: then softmax is left out.
+    """
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     alpha = alpha.to(exact)[:, None, None]
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     exact, sparse = exact.masked_fill(empty, 0), alpha - 1 >= NEAREST
     inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])
-    weights = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
+        inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])  # type: ignore[no-untyped-call]
+    weights: Tensor = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])
     if not all_above:
         weights = weights.where(sparse, exact.softmax(-1))
     return weights.masked_fill(empty, 0).to(scores.dtype)
 
 
 def asked(x: Tensor, *, otherwise: bool) -> bool:
-    """Read a truth value; ``otherwise`` where there is none yet: on the meta device, and in a graph being compiled."""
+    """Read a truth value, where there is one.
+
+    :param x: one truth value.
+    :param otherwise: what is returned where it holds none yet: on the meta device, and in a graph being compiled.
+    """
     return otherwise if x.is_meta or torch.compiler.is_compiling() else bool(x)
 
 
@@ -82,7 +93,7 @@ class _OnceOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Refused.apply(gradient)
+        return _Refused.apply(gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Refused(torch.autograd.Function):

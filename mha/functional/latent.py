@@ -19,7 +19,9 @@ RIDGE = 1e-2  # added to the words in every direction, as a share of their usual
 class Latent(NamedTuple):
     """Two projections in three factors: ``keys @ down`` and ``values @ down``.
 
-    :Shapes: down (c, m), keys (k, c), values (v, c).
+    :param down: makes the latent, (c, m).
+    :param keys: makes keys from it, (k, c).
+    :param values: makes values from it, (v, c).
     :Taught in: compress.
     """
 
@@ -40,7 +42,11 @@ def fit_latent(
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
     rank of the pair on nothing changes.
 
-    :Shapes: weights as ``nn.Linear`` stores them, words (..., m); in the result the rows of ``down`` are orthonormal.
+    :param w_k: the keys' weight matrix as ``nn.Linear`` stores it, (k, m).
+    :param w_v: that of the values, (v, m).
+    :param d_latent: the width of the latent, c.
+    :param words: embeddings that the layer reads, (..., m); all directions count alike unless given.
+    :Shapes: in the result the rows of ``down`` are orthonormal.
     :Raises: ValueError where weights and words are of different width or type, where ``d_latent`` is below 1 or above
         that width, where there are no words or only zeros.
     :Source: Eckart and Young 1936.
@@ -81,12 +87,16 @@ def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
         )
     rows = words.reshape(-1, words.shape[-1]).double()
     little = RIDGE * rows.square().sum().div(rows.shape[1]).sqrt()
-    return torch.linalg.qr(torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])).R
+    return torch.linalg.qr(  # type: ignore[no-any-return]
+        torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])
+    ).R
 
 
 class Operations(NamedTuple):
     """What reading takes in each of the two forms.
 
+    :param expanded: operations where all keys and values are made anew.
+    :param absorbed: operations where the queries are brought to the width of the latents.
     :Taught in: compress.
     """
 
@@ -101,6 +111,12 @@ def count_forms(i: int, j: int, heads: int, d_head: int, d_latent: int, d_rotary
     Expanded, keys and values of all j words are made anew. Absorbed, queries are brought to the width of the latents,
     and what was read is brought back: i words instead of j, but each score is longer.
 
+    :param i: how many queries.
+    :param j: how many latents.
+    :param heads: how many heads.
+    :param d_head: the width of a head.
+    :param d_latent: the width of a latent.
+    :param d_rotary: channels of a head that carry rotary positions beside it; 0 unless given.
     :Raises: ValueError for a number below 1 (``d_rotary``: below 0).
     :Taught in: compress.
     """

@@ -12,7 +12,7 @@ delta rule). Reading is q T. The same numbers come out in three forms:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ LONGEST = 1.01  # how long a key of length 1 may be, with what half precision ro
 def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """Make numbers positive: x + 1 where x is positive, eˣ elsewhere. This is elu(x) + 1.
 
-    :Shapes: any; the same comes out.
+    :param x: of any shape; the same comes out.
     :Raises: TypeError where x is no tensor of floating-point numbers.
     :Source: Katharopoulos et al. 2020.
     :Differs from the released code: eˣ itself, where elu(x) + 1 rounds small numbers to 0.
@@ -42,7 +42,8 @@ def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 def share_by_sum(scores: Float[Tensor, "*l i j"]) -> Float[Tensor, "*l i j"]:
     """Divide each row of positive scores by its sum; hidden ones, −inf, become 0, and a row of nothing stays zeros.
 
-    :Shapes: (…, i, j); the same comes out.
+    :param scores: (…, i, j), positive, or −inf where they are hidden.
+    :Shapes: returns (…, i, j).
     :Raises: TypeError where scores are no tensor of floating-point numbers.
     :Taught in: overwrite.
     """
@@ -66,10 +67,15 @@ def linear_attention(
 
     The sum is kept as one more channel of the values, which is 1 for every word.
 
-    :Shapes: q (b, h, i, d), k (b, h, j, d), v (b, h, j, c); ``words`` (b, h, 1, j), of which b and h may be 1, says
-        which words are written; ``state`` (b, h, d, c + 1) holds the earlier words. Returns the read (b, h, i, c) and
-        the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words a chunk; all give the same
-        numbers.
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, h, j, d).
+    :param v: the values, (b, h, j, c).
+    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_causal: whether each query reads only what was written up to its own token; False unless given.
+    :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
+    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; 64 unless given.
+    :Shapes: returns the read (b, h, i, c) and the new state.
     :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
     :Source: Katharopoulos et al. 2020.
     :Taught in: overwrite.
@@ -96,7 +102,17 @@ def read_linear(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`linear_attention` does, without asking."""
+    """Do what :func:`linear_attention` does, without asking.
+
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, h, j, d).
+    :param v: the values, (b, h, j, c).
+    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_causal: whether each query reads only what was written up to its own token.
+    :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
+    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; 64 unless given.
+    """
     kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
     q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
     v = torch.cat([v, ones], -1)
@@ -128,10 +144,16 @@ def delta_rule(
     T ← αT, then T ← T + β kᵀ(v − kT), then the read qT: the memory decays, forgets what this key read, and learns the
     value. Without ``erase`` it is T ← αT + β kᵀv.
 
-    :Shapes: q and k (b, h, n, d), v (b, h, n, c); ``beta`` (b, h, n) between 0 and 1, how much is overwritten (1 unless
-        given); ``log_decay`` (b, h, n), the logarithm of α, at most 0 (0 unless given); ``state`` (b, h, d, c). Returns
-        the read (b, h, n, c) and the new state. ``form`` is "recurrent", "chunked" or "parallel", with ``chunk`` words
-        a chunk; all give the same numbers.
+    :param q: the queries, (b, h, n, d).
+    :param k: the keys, (b, h, n, d).
+    :param v: the values, (b, h, n, c).
+    :param beta: how much is overwritten, (b, h, n), between 0 and 1; 1 unless given.
+    :param log_decay: the logarithm of α, (b, h, n), at most 0; 0 unless given.
+    :param erase: whether what the key reads is subtracted first; True unless given.
+    :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
+    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; 64 unless given.
+    :Shapes: returns the read (b, h, n, c) and the new state.
     :Raises: ValueError for keys longer than 1 where it erases, because they can make the memory grow without bound; for
         ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
     :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
@@ -157,7 +179,18 @@ def apply_delta_rule(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`delta_rule` does, without asking."""
+    """Do what :func:`delta_rule` does, without asking.
+
+    :param q: the queries, (b, h, n, d).
+    :param k: the keys, (b, h, n, d).
+    :param v: the values, (b, h, n, c).
+    :param beta: how much is overwritten, (b, h, n); None is 1.
+    :param log_decay: the logarithm of α, (b, h, n); None is 0.
+    :param erase: whether what the key reads is subtracted first.
+    :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
+    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; 64 unless given.
+    """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     with torch.autocast(q.device.type, enabled=False):
         found, state = _FORMS[form](_Words(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
@@ -177,7 +210,13 @@ def delta_weights(
 
     They may be negative, and a row does not sum to 1.
 
-    :Shapes: as :func:`delta_rule`; ``scores`` (b, h, n, n) stand for q kᵀ where they are given. Returns (b, h, n, n).
+    :param q: the queries, (b, h, n, d).
+    :param k: the keys, (b, h, n, d).
+    :param beta: how much is overwritten, (b, h, n), between 0 and 1; 1 unless given.
+    :param log_decay: the logarithm of α, (b, h, n), at most 0; 0 unless given.
+    :param erase: whether what the key reads is subtracted first; True unless given.
+    :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
+    :Shapes: returns the weights (b, h, n, n).
     :Raises: as :func:`delta_rule`.
     :Taught in: overwrite.
     """
@@ -192,7 +231,15 @@ def delta_weights(
 def make_delta_weights(
     q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, *, erase: bool, scores: Tensor | None = None
 ) -> Tensor:
-    """Do what :func:`delta_weights` does, without asking."""
+    """Do what :func:`delta_weights` does, without asking.
+
+    :param q: the queries, (b, h, n, d).
+    :param k: the keys, (b, h, n, d).
+    :param beta: how much is overwritten, (b, h, n); None is 1.
+    :param log_decay: the logarithm of α, (b, h, n); None is 0.
+    :param erase: whether what the key reads is subtracted first.
+    :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
+    """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
     with torch.autocast(q.device.type, enabled=False):
         return _Table.of(_Words(q, k, k, beta, log_decay, erase), scores).weights()
@@ -216,7 +263,7 @@ class _Words(NamedTuple):
         short = -self.q.shape[2] % size
 
         def chunks(x: Tensor, *after: int) -> Tensor:
-            return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))
+            return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))  # type: ignore[no-any-return]
 
         beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
         q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
@@ -255,7 +302,9 @@ class _Table(NamedTuple):
         wanted = _times(self.words.beta, wanted)
         if self.system is None:
             return wanted
-        return torch.linalg.solve_triangular(self.system, wanted, upper=False, unitriangular=True)
+        return torch.linalg.solve_triangular(  # type: ignore[no-any-return]
+            self.system, wanted, upper=False, unitriangular=True
+        )
 
     def weights(self) -> Tensor:
         """Say how much of each value is in each read: the reads, times the inverse of the system, times β."""
@@ -271,7 +320,8 @@ def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
     Logarithms are added up between the two words and hidden *before* they are exponentiated. So nothing is subtracted,
     no exponent is above 0, and a decay of 0, whose logarithm is −inf, gives zeros.
 
-    :Shapes: (…, n) gives (…, n, n).
+    :param log_decay: the logarithm of what is left at each token, (…, n), at most 0.
+    :Shapes: returns (…, n, n).
     :Raises: TypeError where ``log_decay`` is no tensor of floating-point numbers, ValueError where one is above 0.
     :Taught in: overwrite.
     """
@@ -361,7 +411,7 @@ def _start(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
     return k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if state is None else state
 
 
-def _wide(*tensors: Tensor | None) -> list:
+def _wide(*tensors: Tensor | None) -> list[Any]:
     """Compute in float32 at least: a memory adds up thousands of words."""
     return [None if x is None else x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 

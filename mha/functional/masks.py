@@ -14,13 +14,16 @@ from torch import Tensor
 from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole, checked
 
 
-def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at what came before.
 
     With fewer queries than keys the queries are the *last* positions, as they are behind a cache: the last query
     sees every key.
 
-    :Shapes: (i, j); ``j`` is ``i`` unless it is given.
+    :param i: how many queries.
+    :param j: how many keys; ``i`` unless given.
+    :param device: where the mask is made; torch's default unless given.
+    :Shapes: returns (i, j).
     :Raises: ValueError where a length is below 1.
     :Taught in: masking.
     """
@@ -31,14 +34,25 @@ def causal_mask(i: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i
 
 
 def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor, "i j"]:
-    """Make the mask of :func:`causal_mask` without asking what was given."""
+    """Make the mask of :func:`causal_mask` without asking what was given.
+
+    :param i: how many queries.
+    :param j: how many keys.
+    :param device: where the mask is made; torch's default where it is None.
+    """
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
-def sliding_window(i: int, window: int, j: int | None = None, *, device=None) -> Bool[Tensor, "i j"]:
+def sliding_window(
+    i: int, window: int, j: int | None = None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at the ``window - 1`` positions before it.
 
-    :Shapes: (i, j), aligned to the last key like :func:`causal_mask`.
+    :param i: how many queries.
+    :param window: how many positions each query attends to, with its own.
+    :param j: how many keys; ``i`` unless given.
+    :param device: where the mask is made; torch's default unless given.
+    :Shapes: returns (i, j), aligned to the last key like :func:`causal_mask`.
     :Raises: ValueError where a length or the window is below 1.
     :Taught in: masking.
     """
@@ -53,7 +67,9 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
     The result has four axes on purpose: a mask of shape (batch, key) would be read as (query, key) as soon as the
     batch is as large as the sequence is long.
 
-    :Shapes: lengths (b,), in positions; returns (b, 1, 1, n), where ``n`` is the longest length unless it is given.
+    :param lengths: how many tokens each sequence has, (b,).
+    :param n: the length with padding; the longest unless given.
+    :Shapes: returns (b, 1, 1, n).
     :Raises: ValueError for a negative length, for a length above ``n``, for an empty batch.
     :Taught in: masking.
     """
@@ -84,7 +100,10 @@ def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
 
 
 def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
-    """Convert from *True means hide*, as ``attn_mask`` and ``key_padding_mask`` of ``nn.MultiheadAttention``."""
+    """Convert from *True means hide*, as ``attn_mask`` and ``key_padding_mask`` of ``nn.MultiheadAttention``.
+
+    :param mask: True = hide, of any shape.
+    """
     check_boolean(mask, "True = 'hide'")
     return ~mask
 
@@ -92,6 +111,7 @@ def from_hidden(mask: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
 def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Convert from numbers added to the scores: 0 lets look, −inf or a huge negative number hides.
 
+    :param mask: the numbers added, of any shape.
     :Raises: ValueError where a number is neither 0 nor below −1000: such a bias is more than a mask. TypeError for a
         mask that is boolean already.
     """
@@ -111,25 +131,41 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
 
 
 def from_key_padding(mask: Bool[Tensor, "b j"]) -> Bool[Tensor, "b 1 1 j"]:
-    """Convert a (batch, key) mask, True means keep, by giving it the axes of heads and queries."""
+    """Convert a (batch, key) mask by giving it the axes of heads and queries.
+
+    :param mask: (b, j), True = keep.
+    :Shapes: returns (b, 1, 1, j).
+    """
     check_boolean(mask, "True = 'may look'", "batch, key")
     return mask[:, None, None, :]
 
 
 def from_batch_first(mask: Bool[Tensor, "b i j"]) -> Bool[Tensor, "b 1 i j"]:
-    """Convert a (batch, query, key) mask by giving it the axis of heads."""
+    """Convert a (batch, query, key) mask by giving it the axis of heads.
+
+    :param mask: (b, i, j), True = may attend.
+    :Shapes: returns (b, 1, i, j).
+    """
     check_boolean(mask, "True = 'may look'", "batch, query, key")
     return mask[:, None]
 
 
 def from_seq_first(mask: Bool[Tensor, "i j b"]) -> Bool[Tensor, "b 1 i j"]:
-    """Convert a (query, key, batch) mask, as sequence-first libraries write it."""
+    """Convert a (query, key, batch) mask, as sequence-first libraries write it.
+
+    :param mask: (i, j, b), True = may attend.
+    :Shapes: returns (b, 1, i, j).
+    """
     check_boolean(mask, "True = 'may look'", "query, key, batch")
     return mask.permute(2, 0, 1)[:, None]
 
 
 def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*s"]:
-    """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not."""
+    """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not.
+
+    :param mask: True = may attend, of any shape.
+    :param dtype: that of the scores; torch.float32 unless given.
+    """
     check_boolean(mask, "True = 'may look'")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype = {dtype!r}: it must be that of the scores, such as torch.float32")
@@ -140,6 +176,9 @@ def hide(scores: Float[Tensor, "*s"], mask: Bool[Tensor, "..."]) -> Float[Tensor
     """Put −inf where one may not look, except in rows with nothing to look at: their weights are zeroed later.
 
     A row of nothing but −inf has no softmax (0/0), and its NaN would spread through the backward pass.
+
+    :param scores: (…, i, j).
+    :param mask: True = may attend, of a shape that broadcasts to that of the scores.
     """
     return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -torch.inf)
 

@@ -3,6 +3,8 @@
 :Taught in: cache_and_sharing.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,11 +16,16 @@ from mha.checks import check_finite, check_whole, checked
 def best_turn(
     heads: Float[Tensor, "h n d"], layout: str | None, target: Float[Tensor, "t n d"] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Turn each head (h, n, d) towards each target (t, n, d): turns (h, t, d, d) and the cosines they reach (h, t).
+    """Turn each head towards each target, as near as it comes.
 
     Without a rotary layout any orthogonal matrix is allowed: with the singular values of headᵀ target = U S Vᵀ it is
     U Vᵀ, and the inner product becomes the sum of S. With a layout each pair of channels is one complex number, and the
     best angle is that of the sum of conj(head) · target; a reflection is not among them.
+
+    :param heads: what each head makes of n tokens, (h, n, d).
+    :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
+    :param target: what they are turned towards, (t, n, d); the heads themselves unless given.
+    :Shapes: returns the turns (h, t, d, d) and the cosines they reach (h, t).
     """
     check_finite(heads=heads)
     if layout not in (None, "half", "interleaved"):
@@ -49,16 +56,27 @@ def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, T
 
 @checked
 def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
-    """Name the channels that rotary positions turn together."""
+    """Name the channels that rotary positions turn together.
+
+    :param d: the width of a head, even.
+    :param layout: "half" or "interleaved".
+    :Shapes: returns two rows of d / 2 channels, by number.
+    """
     first = torch.arange(d // 2) if layout == "half" else torch.arange(0, d, 2)
     return first, first + (d // 2 if layout == "half" else 1)
 
 
 @checked
 def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
-    """Find turns (g, d, d) that bring the heads of a group (g, n, d) together: first to head 0, then to their mean.
+    """Find turns that bring the heads of a group together: first to head 0, then to their mean.
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
+
+    :param heads: what each head of the group makes of n tokens, (g, n, d).
+    :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
+    :param limit: the least gain in the sum of all cosines that is worth a round; 1e-5 unless given.
+    :param rounds: how many rounds at most; 100 unless given.
+    :Shapes: returns the turns (g, d, d).
     """
     turns = best_turn(heads, layout, heads[:1])[0][:, 0]
     turns[0] = torch.eye(heads.shape[-1]).to(heads)
@@ -78,14 +96,22 @@ def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float =
 
 @checked
 def pairwise(heads: Float[Tensor, "h n d"]) -> Tensor:
-    """Give the cosine of every two heads (h, n, d), each taken as one long vector: (h, h)."""
+    """Give the cosine of every two heads, each taken as one long vector.
+
+    :param heads: what each head makes of n tokens, (h, n, d).
+    :Shapes: returns (h, h).
+    """
     long = torch.nn.functional.normalize(heads.flatten(1), dim=1)
     return long @ long.T
 
 
 @checked
 def likeness(heads: Float[Tensor, "h n d"], groups: list[list[int]]) -> float:
-    """Give the mean cosine of two heads of the same group; 1 where every head is alone."""
+    """Give the mean cosine of two heads of the same group; 1 where every head is alone.
+
+    :param heads: what each head makes of n tokens, (h, n, d).
+    :param groups: the numbers of the heads in each group, all of one size.
+    """
     heads_of = [head for group in groups for head in group] if all(isinstance(g, list) for g in groups) else None
     if not groups or heads_of is None or not all(0 <= head < len(heads) for head in heads_of):
         raise ValueError(f"groups = {groups}: give lists of heads, each from 0 to {len(heads) - 1}")
@@ -97,9 +123,14 @@ def likeness(heads: Float[Tensor, "h n d"], groups: list[list[int]]) -> float:
 
 @checked
 def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, seed: int = 0) -> list[list[int]]:
-    """Put heads into groups of ``size`` so that the likeness (h, h) within groups is as large as can be found.
+    """Put heads into groups of ``size`` so that the likeness within groups is as large as can be found.
 
     From the given order and from random ones, two heads change groups as long as a swap helps.
+
+    :param alike: the likeness of every two heads, (h, h).
+    :param size: how many heads are in a group; it divides h.
+    :param starts: how many orders are tried, the given one among them; 20 unless given.
+    :param seed: of the random orders; 0 unless given.
     """
     check_whole(size=size, starts=starts)
     check_whole(0, seed=seed)
@@ -108,7 +139,7 @@ def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, see
     alike, random = alike.double().cpu(), torch.Generator().manual_seed(seed)
     h = len(alike)
     orders = [torch.arange(h), *(torch.randperm(h, generator=random) for _ in range(starts - 1))]
-    same = torch.block_diag(*[torch.ones(size, size, dtype=torch.float64)] * (h // size))
+    same: Tensor = torch.block_diag(*[torch.ones(size, size, dtype=torch.float64)] * (h // size))
 
     def worth(order: Tensor) -> float:
         return (alike[order][:, order] * same).sum().item()
@@ -118,8 +149,12 @@ def group_heads(alike: Float[Tensor, "h h"], size: int, *, starts: int = 20, see
 
 
 @checked
-def climb(order: Tensor, worth) -> Tensor:
-    """Swap two heads as long as some swap helps."""
+def climb(order: Tensor, worth: Callable[[Tensor], float]) -> Tensor:
+    """Swap two heads as long as some swap helps.
+
+    :param order: the numbers of the heads, group after group, (h,).
+    :param worth: says how good an order is; more is better.
+    """
     reached, better = worth(order), True
     while better:
         better = False

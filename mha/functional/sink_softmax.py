@@ -23,7 +23,9 @@ def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"
 
     A weight is exp(score) / (exp(sink) + the sum of exp over the row). A sink of 0 is softmax off by one.
 
-    :Shapes: scores (…, h, i, j), ``sink`` one logit for each head (h,); returns (…, h, i, j).
+    :param scores: (…, h, i, j).
+    :param sink: one logit for each head, (h,).
+    :Shapes: returns the weights (…, h, i, j).
     :Raises: ValueError for a ``sink`` of another number of heads.
     :Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for a sink of 0.
     :Taught in: say_nothing.
@@ -36,7 +38,11 @@ def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"
 
 
 def softmax_beside(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:
-    """Do what :func:`softmax_with_sink` does, without asking."""
+    """Do what :func:`softmax_with_sink` does, without asking.
+
+    :param scores: (…, h, i, j).
+    :param sink: one logit for each head, (h,).
+    """
     column = _logits(sink, scores)[:, None, None].expand(*scores.shape[:-1], 1)
     return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
 
@@ -59,8 +65,17 @@ def attend_with_sink(
     channel of its own, which no other key has, makes its scores. That word asks too, which keeps the causal mask
     square, and what it reads is thrown away.
 
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, g, j, d).
+    :param v: the values, (b, g, j, c).
+    :param sink: one logit for each head, (h,).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
+    :param is_causal: whether each query attends only to itself and to what came before; False unless given.
+    :param scale: what the scores are multiplied by; 1/√d unless given.
+    :param enable_gqa: whether there may be fewer KV heads than query heads, g < h; False unless given.
+    :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
     :Costs: copies of q, k and v; one query, one key and one channel more.
-    :Shapes: as :func:`mha.attend`, with four axes; ``sink`` (h,).
+    :Shapes: returns the read (b, h, i, c).
     :Raises: as :func:`mha.attend`, and ValueError for a ``sink`` of another number of heads.
     :Taught in: say_nothing.
     """
@@ -86,7 +101,17 @@ def attend_beside(
     scale: float | None,
     dropout: float,
 ) -> Float[Tensor, "b h i c"]:
-    """Do what :func:`attend_with_sink` does, without asking."""
+    """Do what :func:`attend_with_sink` does, without asking.
+
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, g, j, d).
+    :param v: the values, (b, g, j, c).
+    :param sink: one logit for each head, (h,).
+    :param mask: (i, j) or (b, h, i, j), True = may attend; None hides nothing.
+    :param is_causal: whether each query attends only to itself and to what came before.
+    :param scale: what the scores are multiplied by; 1/√d where it is None.
+    :param dropout: the share of weights dropped.
+    """
     i, j, d, c = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
     scale, sink = 1 / math.sqrt(d) if scale is None else scale, _logits(sink, q)
     if mask is not None:

@@ -33,9 +33,8 @@ Arrow = tuple[str, str, str]  # from, to, what passes
 class Diagram:
     """Show boxes joined by arrows, in the colors of the page it stands on.
 
-    ``boxes`` maps a name to its column, its row and the text below the name, one or more lines; a name that begins
-    with a star is drawn strong. ``arrows`` lists from, to and a label. Within a column an arrow runs straight; to
-    another column it leaves at the side. Two arrows that would lie on one another run side by side.
+    Within a column an arrow runs straight; to another column it leaves at the side. Two arrows that would lie on one
+    another run side by side.
 
     :Raises: ValueError for an arrow to a box that does not exist, and for two boxes in one place.
     :Taught in: in_the_transformer.
@@ -43,7 +42,13 @@ class Diagram:
 
     @checked
     def __init__(self, boxes: Mapping[str, Box], arrows: Sequence[Arrow], caption: str = "") -> None:
-        """Keep the boxes by name; ``caption`` stands below the picture."""
+        """Keep the boxes by name.
+
+        :param boxes: column, row and the text below the name, one or more lines, by name; a name that begins with a
+            star is drawn strong.
+        :param arrows: from, to and the label of each.
+        :param caption: stands below the picture; nothing unless given.
+        """
         if not boxes:
             raise ValueError(f"boxes = {boxes!r}: give at least one")
         self.boxes = {name.lstrip("*"): box for name, box in boxes.items()}

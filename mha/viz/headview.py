@@ -24,7 +24,15 @@ MOST_WORDS = 64  # more lines than a reader, or a phone, can tell apart
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer to draw: weights (h, i, j), its words, and queries (h, i, d) and keys (h, j, d) if there are any."""
+    """One layer to draw.
+
+    :param name: of the layer.
+    :param rows: the i tokens that attend.
+    :param columns: the j tokens attended to.
+    :param weights: (h, i, j).
+    :param q: the queries, (h, i, d); none unless given.
+    :param k: the keys, (h, j, d); none unless given.
+    """
 
     name: str
     rows: tuple[str, ...]
@@ -46,7 +54,11 @@ class Layer:
 
 
 def shown(tokens: Sequence[str], name: str = "tokens") -> tuple[str, ...]:
-    """Make words visible: outer spaces, line ends and what a page cannot print."""
+    """Make words visible: outer spaces, line ends and what a page cannot print.
+
+    :param tokens: a list of words.
+    :param name: what they are called in an error; "tokens" unless given.
+    """
     if isinstance(tokens, str):
         raise TypeError(f"{name} is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
     if not hasattr(tokens, "__iter__"):
@@ -63,7 +75,12 @@ def shown(tokens: Sequence[str], name: str = "tokens") -> tuple[str, ...]:
 
 
 def read_layers(x, what: str) -> list[np.ndarray]:
-    """Turn one tensor, or one for each layer, into arrays (b, h, i, j)."""
+    """Turn tensors into arrays.
+
+    :param x: one tensor, or one for each layer, (b, h, i, j) or (h, i, j).
+    :param what: what it is called in an error.
+    :Shapes: returns arrays as given, one for each layer.
+    """
     many = isinstance(x, (list, tuple)) and len(x) and hasattr(x[0], "shape")
     arrays = [_array(one, what) for one in (x if many else [x])]
     for n, array in enumerate(arrays):
@@ -76,7 +93,16 @@ def read_layers(x, what: str) -> list[np.ndarray]:
 
 
 def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Layer:
-    """Take one item of a batch and check that words, weights and vectors belong together."""
+    """Take one item of a batch and check that words, weights and vectors belong together.
+
+    :param name: of the layer.
+    :param rows: the i tokens that attend.
+    :param columns: the j tokens attended to.
+    :param item: which sequence of the batch, from 0; None where there is one.
+    :param weights: (b, h, i, j) or (h, i, j).
+    :param q: the queries, (b, h, i, d) or (h, i, d), or None.
+    :param k: the keys, (b, h, j, d) or (h, j, d), or None.
+    """
     found = {w: _pick(x, item, name, w) for w, x in (("weights", weights), ("q", q), ("k", k)) if x is not None}
     heads, i, j = found["weights"].shape
     for what, words, size in (("tokens", rows, i), ("keys", columns, j)):
@@ -144,7 +170,11 @@ def _sharpest(weights: np.ndarray) -> int:
 
 
 def write_page(layers: list[Layer], together: bool = False) -> str:
-    """Put style, notes, table, data and script together."""
+    """Put style, notes, table, data and script together.
+
+    :param layers: what is drawn.
+    :param together: whether all heads of the first layer are shown at once; False unless given.
+    """
     tokens = list(dict.fromkeys(chain.from_iterable((layer.rows, layer.columns) for layer in layers)))
     found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers]}
     found |= {"start": _sharpest(layers[0].weights), "together": together}
@@ -213,13 +243,9 @@ class HeadView:
     """Explore which word looks at which: choose a head, point at a word, see its weights and where they come from.
 
     Views of several parts of a model add up: ``HeadView(encoder, source, name="encoder") + HeadView(cross, target,
-    source, name="cross")``. Layers may have different numbers of heads. Weights are shown to two decimals and stored
-    to four thousand steps.
+    source, name="cross")``. Layers may have different numbers of heads. It opens on the word whose heads
+    choose most. Weights are shown to two decimals and stored to four thousand steps.
 
-    :Shapes: ``weights`` (b, h, i, j) or (h, i, j), one tensor or one for each layer; ``tokens`` are the i words that
-        look, ``keys`` the j words looked at (the same unless given); ``q`` (b, h, i, d) and ``k`` (b, h, j, d), again
-        for each layer, show the products behind a weight. ``item`` says which of a batch is shown. It opens on the word
-        whose heads choose most, and ``together`` shows all heads of the first layer at once.
     :Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
         batch without ``item``.
     :Taught in: reading_heads.
@@ -238,7 +264,18 @@ class HeadView:
         item: int | None = None,
         together: bool = False,
     ) -> None:
-        """Take the weights; ``name`` stands before the number of each layer."""
+        """Take the weights, and what belongs to them.
+
+        :param weights: (b, h, i, j) or (h, i, j), one tensor or one for each layer.
+        :param tokens: the i tokens that attend.
+        :param keys: the j tokens attended to; ``tokens`` unless given.
+        :param q: the queries, (b, h, i, d), for each layer; with ``k`` it shows the products behind a weight; none
+            unless given.
+        :param k: the keys, (b, h, j, d), for each layer; none unless given.
+        :param name: stands before the number of each layer; "layer" unless given.
+        :param item: which sequence of the batch is shown, from 0; needed where it has several.
+        :param together: whether all heads of the first layer are shown at once; False unless given.
+        """
         layers = read_layers(weights, "weights")
         if (q is None) != (k is None):
             raise ValueError(f"q = {described(q)} and k = {described(k)} belong together: give both, or neither")

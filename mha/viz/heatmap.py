@@ -32,7 +32,6 @@ class Looks:
     square, the larger the weight, in steps of a tenth. It takes the colors of the page it stands on. As text, and for
     a screen reader, it names the source character with the largest weight for each written one.
 
-    :Shapes: weights (h, i, j); ``written`` has i characters and ``source`` has j.
     :Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
     :Taught in: in_the_transformer.
     """
@@ -41,7 +40,13 @@ class Looks:
     def __init__(
         self, weights: Float[Tensor, "h i j"], written: Sequence[str], source: Sequence[str], caption: str = ""
     ) -> None:
-        """Keep the weights and the texts; ``caption`` stands below the picture."""
+        """Keep the weights and the texts.
+
+        :param weights: between 0 and 1, (h, i, j).
+        :param written: i characters, the queries.
+        :param source: j characters, the keys.
+        :param caption: stands below the picture; nothing unless given.
+        """
         if 0 in weights.shape or weights.is_meta:
             raise ValueError(f"weights have shape {tuple(weights.shape)} on {weights.device}: there is nothing to show")
         if weights.ndim != 3 or tuple(weights.shape[1:]) != (len(written), len(source)):
@@ -58,7 +63,10 @@ class Looks:
         self.caption = caption
 
     def most(self, head: int) -> str:
-        """Name the source character with the largest weight for each written one."""
+        """Name the source character with the largest weight for each written one.
+
+        :param head: its number, from 0.
+        """
         check_whole(0, head=head)
         if head >= len(self.weights):
             raise ValueError(f"head = {head}: there are {len(self.weights)}, numbered from 0")

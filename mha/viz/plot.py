@@ -66,12 +66,18 @@ def grid(
     limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
     across: int | None = None,
 ) -> None:  # fmt: skip
-    """Show matrices side by side as colored squares, each with its title, with numbers where there is room.
+    """Show matrices side by side as colored squares, each with its title.
 
     All have one scale of colors. A bar beside them shows it where the numbers are not written.
 
-    :Shapes: each matrix (i, j), anything NumPy can read; ``rows`` and ``columns`` are the labels (queries and keys);
-        ``across`` matrices stand in a line, all of them unless it is given.
+    :param matrices: by title, each (i, j), anything NumPy can read.
+    :param rows: the labels of the rows (queries); none unless given.
+    :param columns: the labels of the columns (keys); none unless given.
+    :param digits: after the point; 2 unless given.
+    :param limits: the lowest and the highest number of the colors; those of the matrices unless given.
+    :param cmap: the name of matplotlib's colors; "cividis" unless given.
+    :param numbers: whether numbers are written; in matrices of at most 100 numbers unless given.
+    :param across: how many matrices stand in a line; all of them unless given.
     """
     values = _matrices("matrices", matrices)
     check_whole(0, digits=digits)
@@ -109,7 +115,9 @@ def grid(
 def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence[object] | None = None) -> None:
     """Join each query on the left with each key on the right by a line as wide as its weight.
 
-    :Shapes: each matrix of weights (i, j); ``rows`` are the queries, ``columns`` the keys (the same words if left out).
+    :param heads: matrices of weights by title, each (i, j), anything NumPy can read.
+    :param rows: the labels of the queries.
+    :param columns: the labels of the keys; ``rows`` unless given.
     """
     columns = rows if columns is None else columns
     values = _matrices("heads", heads)
@@ -138,8 +146,14 @@ def lines(
 ) -> None:  # fmt: skip
     """Draw named curves, each with a line style and marker of its own, so that color is never the only difference.
 
-    :Shapes: each series is (x, y) of equal length, anything NumPy can read; ``level`` draws named lines across,
-        ``place`` named upright ones.
+    :param series: x and y by name, of equal length, anything NumPy can read.
+    :param x_label: what x is.
+    :param y_label: what y is.
+    :param x_log: whether x is drawn in powers of 2; False unless given.
+    :param y_log: whether y is drawn in powers of 10; False unless given.
+    :param marks: whether each point has a marker; True unless given.
+    :param level: values of named lines across the picture; none unless given.
+    :param place: values of named upright lines; none unless given.
     """
     curves = {name: [_array("series", part) for part in pair] for name, pair in series.items()}
     for name, (x, y) in curves.items():
@@ -181,7 +195,14 @@ def lines(
 @checked
 def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, float] | None = None, digits: int = 2,
          level: Mapping[str, float] | None = None) -> None:  # fmt: skip
-    """Draw one bar for each name, with its number on top."""
+    """Draw one bar for each name, with its number on top.
+
+    :param values: the height of each bar, by name.
+    :param y_label: what the heights are.
+    :param errors: half the length of the error bar on each, by name; none unless given.
+    :param digits: after the point; 2 unless given.
+    :param level: values of named lines across the picture; none unless given.
+    """
     check_whole(0, digits=digits)
     if not values:
         raise ValueError(f"values = {values!r}: there is no bar to draw")
@@ -216,10 +237,13 @@ def tiles(
     panels: Mapping[str, object], owners: Mapping[str, object], *, rows: Sequence[object] = (), across: int = 4,
     digits: int = 0,
 ) -> None:  # fmt: skip
-    """Show small matrices, each number on the color of the head that owns it; the owner -1 is nobody (gray).
+    """Show small matrices, each number on the color of the head that owns it.
 
-    :Shapes: each panel (i, j), its owners anything that broadcasts to it; ``across`` panels stand in a line, and the
-        first of a line has the names of the ``rows``.
+    :param panels: by title, each (i, j), anything NumPy can read.
+    :param owners: the head of each number, by title, anything that broadcasts to the panel; −1 is nobody (gray).
+    :param rows: the labels of the rows, written at the first panel of a line; none unless given.
+    :param across: how many panels stand in a line; 4 unless given.
+    :param digits: after the point; 0 unless given.
     """
     values = _matrices("panels", panels)
     check_whole(across=across)

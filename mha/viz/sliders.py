@@ -26,8 +26,9 @@ def _text(x, y, text: str, anchor: str = "middle", fill: str = "currentColor") -
 
 
 def bars(rows: Mapping) -> str:
-    """Draw rows of bars between 0 and 1, one row for each name.
+    """Draw rows of bars, one row for each name.
 
+    :param rows: numbers between 0 and 1, by name.
     :Taught in: why_scale.
     """
     body = ""
@@ -42,8 +43,12 @@ def bars(rows: Mapping) -> str:
 
 
 def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | None = None) -> str:
-    """Draw a table of squares: dark for 1, light for 0, or, with ``heads``, in the color of a head.
+    """Draw a table of squares: dark for 1, light for 0, or in the colors of heads.
 
+    :param matrix: rows of numbers, (i, j); between 0 and 1 without ``heads``.
+    :param rows: the i names of the rows.
+    :param columns: the j names of the columns.
+    :param heads: the number of the head of each square, (i, j); none unless given.
     :Taught in: masking, split_and_merge.
     """
     body = "".join(_text(104 + 48 * j, 12, name) for j, name in enumerate(columns))
@@ -60,8 +65,10 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
 
 
 def roof(ridge, points: Mapping) -> str:
-    """Draw a roofline on logarithmic axes, and points by their intensity; heights are shares of the peak.
+    """Draw a roofline on logarithmic axes, and points by their arithmetic intensity; heights are shares of the peak.
 
+    :param ridge: the intensity from which on the peak is reached, in operations per byte.
+    :param points: intensities by name, in operations per byte.
     :Taught in: counting_cost.
     """
 
@@ -125,10 +132,15 @@ class Frames:
         alt: str,
         start: str | tuple[str, ...] | None = None,
     ) -> None:
-        """Keep pictures by name; ``question`` stands before its answers, ``alt`` says in words what changes.
+        """Keep pictures by name.
 
-        With several questions a name is a tuple, and the last answer changes first. A question with two answers gets
-        buttons, any other a slider. It opens on the picture named ``start``, or else on the first.
+        A question with two answers gets buttons, any other a slider.
+
+        :param pictures: SVG by name, at least two; with several questions a name is a tuple, and the last answer
+            changes first.
+        :param question: what stands before its answers; several for several choices.
+        :param alt: what changes, in words, at least 40 characters.
+        :param start: the name of the picture shown first; the first one unless given.
         """
         if len(pictures) < 2 or len(alt) < 40:
             raise ValueError(
