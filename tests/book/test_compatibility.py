@@ -11,7 +11,6 @@ from programs import load
 import mha
 from mha.course.comparison.conversion_table import Row
 from mha.interop import hugging_face
-from mha.layers import base
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +46,7 @@ def test_a_wrong_number_and_a_missing_one_are_said(tool, monkeypatch):
 
 def test_every_kind_of_layer_is_tried(tool):
     tried = {type(tool.Trial(name).layer) for name in tool.NAMES}
-    kinds = {kind for kind in base.Heads.__subclasses__() if kind.__module__.startswith("mha.")}
+    kinds = {kind for kind in mha.Heads.__subclasses__() if kind.__module__.startswith("mha.")}
     assert tried == kinds
 
 
