@@ -619,7 +619,7 @@ def test_refused_calls_leave_the_state_as_it_was(reader, entry):
         ),
         (layer, new, {"mask": cache.mask(2)}, ValueError, r"7 columns.*8 keys, 5 in the cache and 3 new"),
         (layer, new, {"mask": torch.ones(3, 8)}, TypeError, "may look"),
-        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "the mask"),
+        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "hides something else"),
         (other, new, {"mask": cache.mask(3)}, ValueError, "another layer filled this cache"),
         (layer, new[:1], {"mask": cache.mask(3)[:1]}, ValueError, r"3 sequences"),
     ]
