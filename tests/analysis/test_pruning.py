@@ -113,7 +113,7 @@ def test_heads_that_cannot_be_taken_are_refused():
             layer.take_heads(wrong)
     with pytest.raises(ValueError, match=r"within the groups \[\[0, 1\], \[2, 3\]\]: take or leave all of \[2, 3\]"):
         shared.take_heads([0, 1, 2])
-    with pytest.raises(ValueError, match="Heads does not say that its heads can be computed apart"):
+    with pytest.raises(ValueError, match="of Heads cannot be taken out: its class does not say"):
         mha.Heads(6, 3).take_heads([0])
 
 
