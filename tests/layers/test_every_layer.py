@@ -37,7 +37,7 @@ def test_every_layer_of_the_package_is_in_the_registry():
             if inspect.isclass(kind) and issubclass(kind, nn.Module) and kind.__module__ == module.name:
                 parameters = list(inspect.signature(kind.forward).parameters)
                 found |= {kind} if parameters[1:5] == ["query", "key", "value", "mask"] else set()
-    assert found == {type(entry.build()) for entry in LAYERS}
+    assert found - {mha.Heads} == {type(entry.build()) for entry in LAYERS}
 
 
 # ---- what comes out
@@ -596,14 +596,15 @@ def test_dropout_and_a_mask_go_together(entry):
 
 @every(crosses=True)
 def test_a_cache_refuses_gradients_of_values_alone(entry):
-    layer = entry.build()
+    layer = entry.build().eval()
     if isinstance(layer, (mha.SelfAttention, mha.FeedbackAttention, mha.ComposableAttention)):
         pytest.skip("it takes no cache, or one that gradients pass, or another one")
     layer.requires_grad_(False)
     layer.W_v.weight.requires_grad_()
-    with pytest.raises(ValueError, match="stores no gradients"):
-        layer(entry.words(), *entry.memory(layer), cache=layer.new_cache() if entry.own_cache else MemoryCache())
-    if entry.caches and entry.alone:
+    if not entry.constant_memory:
+        with pytest.raises(ValueError, match="stores no gradients"):
+            layer(entry.words(), *entry.memory(layer), cache=layer.new_cache() if entry.own_cache else MemoryCache())
+    if entry.alone and (entry.caches or entry.constant_memory):
         with pytest.raises(ValueError, match="stores no gradients"):
             layer(entry.words(), cache=layer.new_cache(), is_causal=True)
 
