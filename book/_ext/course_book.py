@@ -238,7 +238,7 @@ def finish(app, exception):
         join_styles(Path(app.outdir))
         let_scripts_wait(Path(app.outdir))
         put_in_what_is_imported(Path(app.outdir))
-        drop_unused(Path(app.outdir))
+        drop_unused(Path(app.srcdir), Path(app.outdir))
         shrink_icons(Path(app.outdir))
         draw_card(Path(app.outdir))
 
