@@ -544,6 +544,7 @@ def test_without_npm_the_pages_draw_their_formulas_themselves_and_one_line_says_
         monkeypatch.setattr(module, "logger", SimpleNamespace(info=said.append))
     (app.outdir / "page.html").write_text(FORMULAS)
     course_book.finish(app, None)
+    course_book.lighten(app, None)
     assert len(said) == 3
     assert "npm install" in said[0]
     assert "pages show Python and do not run it" in said[1]
