@@ -138,7 +138,7 @@ def different_figures(stored, new, tolerance):
                 return f"picture {number} is another file than the stored one"
         elif old["picture"] != drawn.fingerprint(old_png):
             return f"picture {number}: what is stored is not what was drawn with these numbers: make notebooks"
-        elif problem := unlike(old["numbers"], now, tolerance, f"picture {number}"):
+        elif problem := unlike(old["numbers"], now["numbers"], tolerance, f"picture {number}"):
             return problem
     return ""
 

@@ -1,12 +1,14 @@
 """The numbers that a figure shows, stored beside its picture: the tests compare them. Pixels belong to one computer.
 
-Kernels started under `recording()` add these numbers to the output of every matplotlib figure, whoever draws it.
-Readers' kernels do not, and need not: the picture is the same.
+Kernels started under `recording()` add these numbers to the output of every matplotlib figure, whoever draws it, and
+to that of `mha.viz.plot` the call that drew it: the book makes it again (book/_ext/course_figures.py). Readers' kernels
+do not, and need not: the picture is the same.
 """
 
 import base64
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -38,7 +40,7 @@ def fingerprint(png):
 
 
 def install():
-    """In a kernel: besides its picture, a figure gives the numbers that it shows."""
+    """In a kernel: besides its picture, a figure gives the numbers that it shows, and the call that drew it."""
     from IPython import get_ipython
     from IPython.core.formatters import BaseFormatter
     from traitlets import Unicode
@@ -48,10 +50,22 @@ def install():
 
         def __call__(self, shown):  # asked here, because choosing a backend empties the lists of registered types
             is_figure = any(kind.__module__ == "matplotlib.figure" for kind in type(shown).__mro__)
-            return numbers(shown) if is_figure else None
+            return {"numbers": numbers(shown), **call(shown)} if is_figure else None
 
     display = get_ipython().display_formatter
     display.formatters[DRAWN] = Drawn(parent=display)
+
+
+def call(figure):
+    """The function of `mha.viz.plot` that drew a figure and its arguments, in one text; nothing of another figure."""
+    if not hasattr(figure, "call"):
+        return {}
+    given = json.dumps(figure.call, default=lambda rows: rows.tolist() if hasattr(rows, "tolist") else list(rows))
+    return {"call": json.dumps(json.loads(given, parse_float=_rounded), ensure_ascii=False)}
+
+
+def _rounded(text):
+    return float(f"{float(text):.{DIGITS}g}")
 
 
 def numbers(figure):

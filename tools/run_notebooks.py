@@ -144,8 +144,8 @@ def normalize_output(output):
     data = output.get("data", {})
     if "image/png" in data:
         data["image/png"] = plain_png(data["image/png"])
-    if DRAWN in data:  # the numbers that were drawn, and which picture shows them
-        output.metadata["drawn"] = {"numbers": data.pop(DRAWN), "picture": fingerprint(data["image/png"])}
+    if DRAWN in data:  # the numbers that were drawn, by which call, and which picture shows them
+        output.metadata["drawn"] = {**data.pop(DRAWN), "picture": fingerprint(data["image/png"])}
 
 
 def plain_png(encoded):

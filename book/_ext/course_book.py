@@ -238,9 +238,14 @@ def finish(app, exception):
         join_styles(Path(app.outdir))
         let_scripts_wait(Path(app.outdir))
         put_in_what_is_imported(Path(app.outdir))
-        drop_unused(Path(app.outdir))
-        shrink_icons(Path(app.outdir))
         draw_card(Path(app.outdir))
+
+
+def lighten(app, exception):
+    """Take out of the style sheets and the fonts of icons what no page needs."""
+    if exception is None and app.builder.format == "html":
+        drop_unused(Path(app.srcdir), Path(app.outdir))
+        shrink_icons(Path(app.outdir))
 
 
 def setup(app):
@@ -253,4 +258,5 @@ def setup(app):
     app.connect("html-page-context", choose_card, priority=400)  # before the preview is written
     app.connect("build-finished", draw_chapters)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written
+    app.connect("build-finished", lighten, priority=900)  # after the last style sheets are written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -47,8 +47,7 @@ def draw_formulas(source, folder):
         if new != page:
             path.write_text(new, encoding="utf-8")
     static = folder / "_static"
-    styles = answer["styles"].replace('"{"', r'"\7B"').replace('"}"', r'"\7D"')  # so that every brace is a rule's
-    (static / STYLES).write_text(styles, encoding="utf-8")
+    (static / STYLES).write_text(answer["styles"], encoding="utf-8")
     shutil.copytree(package / FONTS, static / IN_THE_BOOK, dirs_exist_ok=True)
     shutil.copy2(package.parent / "LICENSE", static / IN_THE_BOOK / "LICENSE")
 

@@ -1,10 +1,21 @@
 """Fewer requests: small style sheets become one, and a script is left out where the page has nothing for it.
 
-No script holds up the page: all wait until it is read, in the order in which they stand.
+No script holds up the page: all wait until it is read, in the order in which they stand. PurgeCSS from npm takes out of
+the style sheets what no page needs; where it is not installed they stay whole.
 """
 
 import hashlib
 import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+PURGECSS = Path("node_modules", "purgecss")
+PURGE = Path(__file__).with_suffix(".cjs")
 
 # In this order.
 JOINED = (
@@ -19,34 +30,14 @@ TABS = re.compile(r'<script[^>]*src="[^"]*design-tabs\.js[^"]*"[^>]*></script>\s
 OPTIONS = re.compile(r'<script src="[^"]*_static/documentation_options\.js[^"]*"></script>')
 AT_ONCE = re.compile(r'<script (?=src=")')
 
-RULE = re.compile(r"([^{}]+)\{[^{}]*\}")
-EMPTY = re.compile(r"@media[^{};]*\{\s*\}")
-CLASS = re.compile(r"\.([A-Za-z_][\w-]*)")
-UNSEEN = re.compile(r"/\*.*?\*/|:not\([^()]*\)", re.DOTALL)  # no class that an element must have
-MADE_UP = "bs-"  # Bootstrap's script puts these names together
 
-
-def drop_unused(folder):
-    """Leave out of the style sheets the rules for classes that no page and no script names: three of four."""
-    static, words = folder / "_static", set()
-    scripts = [path for path in static.rglob("*.js") if "vendor" not in path.parts]
-    for path in (*folder.rglob("*.html"), *scripts):
-        words.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
-    for sheet in (*(static / "styles").glob("*.css"), static / "course.css"):
-        if sheet.is_file():
-            sheet.write_text(without_unused(sheet.read_text(encoding="utf-8"), words), encoding="utf-8")
-
-
-def without_unused(text, words):
-    """The rules of which some selector can be met by a page made of these words."""
-
-    def kept(rule):
-        selectors = UNSEEN.sub("", rule[1]).split(",")
-        names = [[name for name in CLASS.findall(one) if not name.startswith(MADE_UP)] for one in selectors]
-        needed = any("(" in one or words.issuperset(name) for one, name in zip(selectors, names, strict=True))
-        return rule[0] if needed else "".join(re.findall(r"/\*!.*?\*/", rule[1], re.DOTALL))  # a license stays
-
-    return EMPTY.sub("", RULE.sub(kept, text))
+def drop_unused(source, folder):
+    """Leave out of the style sheets the rules that no page and no script needs: five of six."""
+    package = source.resolve() / PURGECSS
+    if package.is_dir() and shutil.which("node"):
+        subprocess.run(["node", str(PURGE), str(package)], cwd=folder, check=True)
+    else:
+        logger.info("PurgeCSS is not installed (npm install): the pages load all rules and icons of the theme.")
 
 
 def let_scripts_wait(folder):

@@ -107,8 +107,8 @@ def grid(
             _labels(axis, () if _is_narrow() and place % across else rows, columns, matrix.shape, turned=turned)
         if not any(axis.texts for axis in axes.flat):
             _bar(figure, axes, sorted({float(x) for v in values.values() for x in v.flat}))
-        plt.show()
-        plt.close(figure)
+        _show(figure, "grid", matrices=values, rows=rows, columns=columns, digits=digits, limits=limits, cmap=cmap,
+              numbers=numbers, across=across)  # fmt: skip
 
 
 @checked
@@ -134,8 +134,7 @@ def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence
             axis.set(xlim=(-0.55, 1.55), ylim=(0.5 - max(len(rows), len(columns)), 0.5))
             axis.set_title(title)
             axis.axis("off")
-        plt.show()
-        plt.close(figure)
+        _show(figure, "links", heads=values, rows=rows, columns=columns)
 
 
 @checked
@@ -188,8 +187,8 @@ def lines(
             figure.legend(loc="outside upper left")
         elif len(series) > 1:
             axis.legend()
-        plt.show()
-        plt.close(figure)
+        _show(figure, "lines", series=curves, x_label=x_label, y_label=y_label, x_log=x_log, y_log=y_log, marks=marks,
+              level=level, place=place)  # fmt: skip
 
 
 @checked
@@ -228,8 +227,7 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
         axis.margins(x=0.15) if _is_narrow() else axis.margins(y=0.15)
         axis.grid(axis="y" if _is_narrow() else "x", visible=False)
         axis.invert_yaxis() if _is_narrow() else None
-        plt.show()
-        plt.close(figure)
+        _show(figure, "bars", values=values, y_label=y_label, errors=errors, digits=digits, level=level)
 
 
 @checked
@@ -268,8 +266,14 @@ def tiles(
                 _labels(axis, () if place % across else rows, (), values[title].shape)
                 spare = (widths[place % across] - values[title].shape[1]) / 2  # so that all squares are equally large
                 axis.set_xlim(-0.5 - spare, widths[place % across] - 0.5 - spare)
-        plt.show()
-        plt.close(figure)
+        _show(figure, "tiles", panels=values, owners=belongs, rows=rows, across=across, digits=digits)
+
+
+def _show(figure: Figure, function: str, **arguments: object) -> None:
+    """Show a figure and close it. It knows the call that drew it: the book makes the call again, also for a phone."""
+    figure.call = function, arguments  # type: ignore[attr-defined]
+    plt.show()
+    plt.close(figure)
 
 
 def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> None:

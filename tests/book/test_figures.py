@@ -1,21 +1,35 @@
-"""The figures of the pages: drawn again from the stored numbers, the same on a desk, with large letters on a phone."""
+"""The figures of the pages: drawn again by the stored calls, the same on a desk, with large letters on a phone."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+import torch
+from matplotlib.figure import Figure
 from programs import load
+
+from mha.viz import plot
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EVERY_KIND = ("01_", "02_", "03c", "13_", "25_")  # links, lines, grids, bars, upright lines, tiles, bars with errors
+drawn = load("tools/drawn.py")
 ON_A_PHONE = 336  # pixels: what a page of 390 leaves for a figure
 
 
 @pytest.fixture(scope="module")
 def figures():
     return load("book/_ext/course_figures.py")
+
+
+@pytest.fixture(scope="module")
+def plugin(request):
+    """The file conftest.py at the root, which compares what is drawn."""
+    return request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
 
 
 def some(chosen, others):
@@ -28,10 +42,13 @@ def some(chosen, others):
 
 
 @pytest.mark.parametrize("path", some(EVERY_KIND, others=True))
-def test_every_figure_is_drawn_again_with_the_same_numbers_and_can_be_read_on_a_phone(figures, path):
-    for picture, numbers in figures.numbers_of(path).items():
-        both = figures.drawings(numbers)  # nothing, if the numbers differ
-        assert both, picture
+@pytest.mark.usefixtures("reader")  # the book is built without checked annotations
+def test_every_figure_is_drawn_again_with_the_same_numbers_and_can_be_read_on_a_phone(figures, plugin, path):
+    numbers, calls = numbers_of(path), figures.calls_of(path)
+    assert calls.keys() == numbers.keys(), "make notebooks"
+    for picture, call in calls.items():
+        assert not plugin.unlike(numbers[picture], figures.draw(call, drawn.numbers), None, picture)
+        both = figures.drawings(call)
         wide, small = (figures.size(drawing)[0] for drawing in both)
         assert wide <= 96 * figures.COLUMN + 8
         for drawing, scale in zip(both, (1, min(1, ON_A_PHONE / small)), strict=True):
@@ -41,18 +58,45 @@ def test_every_figure_is_drawn_again_with_the_same_numbers_and_can_be_read_on_a_
         assert all(ElementTree.fromstring(drawing) is not None and "DejaVu" not in drawing for drawing in both)
 
 
-def test_other_numbers_are_not_taken_for_the_figure(figures):
-    numbers = next(iter(figures.numbers_of(NOTEBOOKS[0]).values()))
-    assert figures.fitting(numbers)[0] == "links"
-    numbers["axes"][0]["artists"][1]["y"] = "0 -0.5"
-    assert figures.fitting(numbers) is None
-    assert figures.calls({"axes": [{"artists": [{"kind": "PolyCollection"}]}]}) == []
+def numbers_of(path):
+    """The drawn numbers that a notebook stores for each of its pictures."""
+    outputs = [out for cell in json.loads(path.read_text("utf8"))["cells"] for out in cell.get("outputs", ())]
+    stored = [out["metadata"]["drawn"] for out in outputs if "drawn" in out.get("metadata", {})]
+    return {one["picture"]: one["numbers"] for one in stored}
+
+
+def test_a_call_that_draws_other_numbers_is_seen(figures, plugin):
+    picture, (function, arguments) = next(iter(figures.calls_of(NOTEBOOKS[0]).items()))
+    assert function == "links"
+    head = next(iter(arguments["heads"].values()))
+    head[0][0] += 0.01
+    other = figures.draw((function, arguments), drawn.numbers)
+    assert plugin.unlike(numbers_of(NOTEBOOKS[0])[picture], other, None, picture)
+
+
+def test_a_call_is_stored_as_it_was_made_and_only_where_one_is_known():
+    figure, given = Figure(), []
+    assert drawn.call(figure) == {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plt, "show", lambda: given.append(drawn.call(plt.gcf())))
+        plot.lines({"ä": (torch.tensor([1.0, 2.0]), [1 / 3, torch.nan])}, "x", "y", level={"end": 0.25})
+        plot.grid({"a": np.eye(2)}, range(2), limits=(0.0, 1.5))
+    one, two = (json.loads(text["call"]) for text in given)
+    assert "ä" in given[0]["call"]
+    assert str(one[1].pop("series")) == "{'ä': [[1.0, 2.0], [0.3333333, nan]]}"
+    assert one == [
+        "lines",
+        {"x_label": "x", "y_label": "y", "x_log": False, "y_log": False, "marks": True, "level": {"end": 0.25},
+         "place": None},
+    ]  # fmt: skip
+    assert two[1]["rows"] == [0, 1]
+    assert two[1]["limits"] == [0, 1.5]
 
 
 def test_a_page_shows_drawings_as_links_to_themselves_and_other_pictures_as_they_are(figures, tmp_path):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "_images").mkdir()
-    name, _ = next(iter(figures.numbers_of(NOTEBOOKS[0]).items()))
+    name, _ = next(iter(figures.calls_of(NOTEBOOKS[0]).items()))
     page, one, other = tmp_path / "notebooks" / f"{NOTEBOOKS[0].stem}.html", name + "0" * 52, "1" * 64
     page.write_text(
         f'<img alt="a" src="../_images/{one}.png"><img alt="b" src="../_images/{other}.png"><img src="c.png">'

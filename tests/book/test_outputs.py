@@ -60,8 +60,8 @@ def output(stored=True, **change):
     file = io.BytesIO()
     figure.savefig(file)
     png = base64.b64encode(file.getvalue()).decode()
-    numbers = drawn.numbers(figure)
-    found = v4.new_output("display_data", data={"image/png": png, drawn.DRAWN: numbers, "text/plain": "<Figure>"})
+    shown = {"numbers": drawn.numbers(figure)}
+    found = v4.new_output("display_data", data={"image/png": png, drawn.DRAWN: shown, "text/plain": "<Figure>"})
     if stored:
         load("tools/run_notebooks.py").normalize_output(found)
     return [found]
@@ -192,7 +192,7 @@ def swaps(outputs):
             curves = [n for n, artist in enumerate(axis["artists"]) if "y" in artist]
             for one, two in pairwise(curves):
                 found = as_new(outputs)
-                artists = found[place].data[drawn.DRAWN]["axes"][a]["artists"]
+                artists = found[place].data[drawn.DRAWN]["numbers"]["axes"][a]["artists"]
                 artists[one]["y"], artists[two]["y"] = artists[two]["y"], artists[one]["y"]
                 yield found
 
@@ -202,7 +202,7 @@ def as_new(outputs):
     found = copy.deepcopy(outputs)
     for out in found:
         if "drawn" in out.get("metadata", {}):
-            out.data[drawn.DRAWN] = out.metadata.pop("drawn")["numbers"]
+            out.data[drawn.DRAWN] = out.metadata.pop("drawn")
     return found
 
 

@@ -53,6 +53,7 @@ def test_a_figure_is_stored_with_the_numbers_that_were_drawn(tmp_path):
     found = output.metadata["drawn"]
     assert set(output.data) == {"image/png", "text/plain"}
     assert found["numbers"]["axes"][0]["artists"][0]["y"] == "1 3 2"
+    assert "call" not in found, "mha.viz.plot did not draw it"
     assert found["picture"] == load("tools/drawn.py").fingerprint(output.data["image/png"])
 
 
