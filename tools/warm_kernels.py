@@ -1,4 +1,4 @@
-"""Kernels of notebooks that start as copies of a process which has imported torch: three seconds less for each.
+"""Kernels of notebooks that start as copies of a process which has imported what each of them needs.
 
 Only other people's packages are imported beforehand. A notebook still imports what it names, this course's package too.
 """
@@ -15,7 +15,15 @@ from pathlib import Path
 
 from jupyter_client.provisioning import local_provisioner
 
-BEFOREHAND = ["ipykernel.kernelapp", "matplotlib.pyplot", "torch", "torch._dynamo"]
+BEFOREHAND = [
+    "ipykernel.kernelapp",
+    "ipykernel.debugger",
+    "IPython.extensions.storemagic",
+    "matplotlib.pyplot",
+    "matplotlib_inline.backend_inline",
+    "torch",
+    "torch._dynamo",
+]
 KERNEL = "ipykernel_launcher"
 
 usual = local_provisioner.launch_kernel
@@ -27,6 +35,7 @@ def warm():
     if sys.platform != "linux":
         yield
         return
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else the debugger, imported beforehand, prints a warning
     multiprocessing.get_context("forkserver").set_forkserver_preload(BEFOREHAND)
     local_provisioner.launch_kernel = launch
     try:
