@@ -20,7 +20,6 @@ BEFOREHAND = [
     "ipykernel.debugger",
     "IPython.extensions.storemagic",
     "matplotlib.pyplot",
-    "matplotlib_inline.backend_inline",
     "torch",
     "torch._dynamo",
 ]

@@ -135,14 +135,6 @@ def test_a_picture_keeps_its_pixels_and_loses_its_comments():
     assert (pixels[0][..., 3] == 1).all()
 
 
-def test_the_diff_shows_sources_and_outputs_and_one_line_for_a_picture():
-    picture = v4.new_output("display_data", data={"image/png": "AAAA" * 1000, "text/plain": "<Figure>"})
-    cell = v4.new_code_cell("1 + 1", outputs=[v4.new_output("execute_result", data={"text/plain": "2"}), picture])
-    lines = list(load("tools/show_notebook.py").show(v4.new_notebook(cells=[cell])))
-    assert lines[:3] == ["── code", "1 + 1", "  → 2"]
-    assert re.fullmatch(r"  → <Figure>\n    \[image/png, 4000 characters, [0-9a-f]{12}\]", lines[3])
-
-
 # ---- the first command
 
 
