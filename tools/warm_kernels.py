@@ -34,7 +34,7 @@ def warm():
     if sys.platform != "linux":
         yield
         return
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else the debugger, imported beforehand, prints a warning
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else the debugger, imported before, warns
     multiprocessing.get_context("forkserver").set_forkserver_preload(BEFOREHAND)
     local_provisioner.launch_kernel = launch
     try:
