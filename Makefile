@@ -81,8 +81,7 @@ mutants: .venv/.with-book,test  ## change every solution in every way a machine 
 	$(PY) tools/mutate_solutions.py
 	$(PY) tools/make_checker_table.py
 
-pages: .venv/.with-book,test  ## make the pages anew that programs write: package, compatibility, ledger, museum, checkers
-	$(PY) tools/make_package_page.py
+pages: .venv/.with-book,test  ## make the pages anew that programs write: compatibility, ledger, museum, checkers
 	$(PY) tools/make_compatibility.py
 	$(PY) tools/make_ledger.py
 	$(PY) tools/make_faults.py

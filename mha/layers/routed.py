@@ -85,7 +85,7 @@ class RoutedAttention(Heads):
     """Attend with a mixture of heads (MoH): a router chooses heads for each query, and weighs what they read.
 
     The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
-    head that it did not choose, and next to nothing is computed there (:mod:`mha.functional.dispatch` says what);
+    head that it did not choose, and next to nothing is computed there (``mha.functional.dispatch`` says what);
     keys and values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute
     all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
     learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no weights (:class:`mha.layers.routers.NormRouter`).

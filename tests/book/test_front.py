@@ -1,6 +1,8 @@
 """The front door: what a stranger reads and runs first, and the package on its own."""
 
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -79,12 +81,21 @@ def test_every_chapter_has_its_row():
 # ---- the package on its own
 
 
-def test_the_page_of_the_package_is_what_its_docstrings_say_now():
-    tool = load("tools/make_package_page.py")
-    page = (ROOT / "book" / "package.md").read_text(encoding="utf-8")
-    assert page == tool.page(), "python tools/make_package_page.py"
-    for name in (*mha.__all__, *mha.interop.__all__, "shard_heads", "measure_seconds", "two_lookups"):
-        assert f"\n| `{name}` | " in page, name
+def test_every_part_and_every_file_of_the_package_has_its_place_on_the_pages():
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("package*.md")}
+    told = set(re.findall(r"^\.\. automodule:: (\S+)$", "\n".join(pages.values()), re.MULTILINE))
+    parts = {one.name for one in pkgutil.iter_modules(mha.__path__, "mha.")} - {"mha.course", "mha.checks"}
+    listed = {
+        part for part in parts if getattr(importlib.import_module(part), "__all__", None) or part == "mha.reference"
+    }
+    files = {
+        file.name
+        for part in parts - listed
+        for file in pkgutil.iter_modules(importlib.import_module(part).__path__, f"{part}.")
+    }
+    assert told == {"mha"} | parts | files
+    for part in parts:
+        assert f"]({part.replace('mha.', 'package_')}.md)" in pages["package"], part
 
 
 def test_every_extra_is_told():
