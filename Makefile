@@ -12,6 +12,9 @@ $(shell { $(ALIVE); } || rm -f .venv/.made .venv/.with-* .venv/.torch*)
 TORCH ?= $(patsubst .venv/.torch-%,%,$(firstword $(wildcard .venv/.torch-*)))# said once is enough
 CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 
+# Where Python may not store compiled files, each of the hundred processes of the tests would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants pages constraints clean
 

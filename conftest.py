@@ -12,9 +12,11 @@ On Linux, kernels start as copies of a process that has imported torch: `tools/w
 """
 
 import contextlib
+import gc
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import matplotlib
@@ -79,10 +81,24 @@ def lacks(files):
     return next((name for name in files if not (folder() / name).is_file()), "")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported here stays: the garbage collector need not look through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_sessionstart(session):
     kernels = contextlib.ExitStack()
     kernels.enter_context(drawn.recording())
     kernels.enter_context(warm_kernels.warm())
+    if "MHA_ONCE" not in os.environ:  # the workers find it there
+        os.environ["MHA_ONCE"] = kernels.enter_context(tempfile.TemporaryDirectory(prefix="once-"))
+        kernels.callback(os.environ.pop, "MHA_ONCE")
     session.config.add_cleanup(kernels.close)
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mha.course.once import once
 from mha.data import python_source, texts
 from mha.data.python_source import Code
 from mha.layers.multi_head import MultiHeadAttention
@@ -94,6 +95,11 @@ def reader(seed: int = 0, kind: str = "mixed", layers: int = 2) -> LanguageModel
     """
     torch.manual_seed(seed)
     model = small_model(len(lessons().names), 64, 4, layers)
-    if kind == "code":
-        return fit(model, lambda random: python_source.pieces(lessons(), 16, 64, generator=random)[0], seed)
-    return fit(model, lambda random: texts.mixed(lessons(), 16, 64, generator=random), seed)
+
+    def batch(random: torch.Generator) -> Tensor:
+        if kind == "code":
+            return python_source.pieces(lessons(), 16, 64, generator=random)[0]
+        return texts.mixed(lessons(), 16, 64, generator=random)
+
+    once(f"reader {seed} {kind} {layers}", model, lambda: fit(model, batch, seed))
+    return model

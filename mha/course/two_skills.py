@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mha.analysis.pruning import mask_heads
+from mha.course.once import once
 from mha.data import tasks
 from mha.layers.multi_head import MultiHeadAttention
 from mha.layers.positions import RotaryPositions
@@ -110,8 +111,11 @@ def trained(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     random = torch.Generator().manual_seed(seed)
     model = make()
-    teach(model, lambda model: losses(model, lessons(16, random)).mean(), 400, lr=5e-3)
-    return model
+
+    def loss(model: nn.Module) -> Tensor:
+        return losses(model, lessons(16, random)).mean()
+
+    return once(f"two skills {seed}", model, lambda: teach(model, loss, 400, lr=5e-3))
 
 
 @cache

@@ -48,7 +48,7 @@ class CollaborativeAttention(Heads):
     :Taught in: collaborate.
     """
 
-    together = "all heads share one set of queries and keys"  # some can be taken out, by a way of its own
+    inseparable = "all heads share one set of queries and keys"  # some can be taken out, by a way of its own
 
     @checked
     def __init__(
@@ -84,28 +84,6 @@ class CollaborativeAttention(Heads):
         self.mixing = nn.Parameter(self.W_q.weight.new_empty(heads, self.d_shared))
         self.reset_parameters()
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Begin with mixing vectors of 0 and 1 ("concatenate") or of random numbers ("share")."""
-        if self.fusion == "share":
-            self.mixing.normal_(0, math.sqrt(self.d_head / self.d_shared))
-        else:
-            self.mixing.copy_(torch.eye(self.heads).repeat_interleave(self.d_shared // self.heads, 1))
-
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Give each head channels of its own among the shared ones."""
-        return layer.settings(biases="qvo", positions=False) | {"fusion": "concatenate"}
-
-    def _become(self, layer: Heads) -> None:
-        """Take the weights of a plain layer; what its bias of queries does becomes the content bias."""
-        for name, weight in layer.named_parameters():
-            if name not in ("W_q.bias", "W_k.bias"):
-                self.get_parameter(name)[: len(weight)].copy_(weight)
-        if layer.W_q.bias is not None:
-            rows = layer.W_q.bias[:, None] * layer.W_k.weight
-            self.W_k.weight[self.d_shared :].copy_(rows.unflatten(0, (layer.heads, -1)).sum(1))
-
     def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make mixed queries (b, h, i, d_shared), one key (b, 1, j, d_shared + biases), values (b, h, j, d)."""
         q, k, v = super()._project(query, key, value, cache)
@@ -134,6 +112,28 @@ class CollaborativeAttention(Heads):
             changes = Changes(scores=lambda scores: scores + by_content).then(changes)
         k = k.expand(-1, self.heads, -1, -1)
         return super()._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=True, changes=changes)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with mixing vectors of 0 and 1 ("concatenate") or of random numbers ("share")."""
+        if self.fusion == "share":
+            self.mixing.normal_(0, math.sqrt(self.d_head / self.d_shared))
+        else:
+            self.mixing.copy_(torch.eye(self.heads).repeat_interleave(self.d_shared // self.heads, 1))
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Give each head channels of its own among the shared ones."""
+        return layer.settings(biases="qvo", positions=False) | {"fusion": "concatenate"}
+
+    def _become(self, layer: Heads) -> None:
+        """Take the weights of a plain layer; what its bias of queries does becomes the content bias."""
+        for name, weight in layer.named_parameters():
+            if name not in ("W_q.bias", "W_k.bias"):
+                self.get_parameter(name)[: len(weight)].copy_(weight)
+        if layer.W_q.bias is not None:
+            rows = layer.W_q.bias[:, None] * layer.W_k.weight
+            self.W_k.weight[self.d_shared :].copy_(rows.unflatten(0, (layer.heads, -1)).sum(1))
 
     def _check_qkv(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         check_qkv(q, k[..., : self.d_shared].expand(-1, self.heads, -1, -1), v)

@@ -247,7 +247,8 @@ class ComposableAttention(Heads):
     :Taught in: compose.
     """
 
-    together = "each head mixes in the scores and weights of all others"
+    inseparable = "each head mixes in the scores and weights of all others"
+    beyond_steps = "the matrices that mix heads come from the layer's input"
 
     @checked
     def __init__(

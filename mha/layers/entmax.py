@@ -35,7 +35,7 @@ class EntmaxAttention(Heads):
     :Taught in: sparsify.
     """
 
-    together = None
+    inseparable = None
     of_heads = ("raw_alpha", "fixed_alpha", "start")
     fixed_alpha: Tensor  # where it is not learned
 
@@ -78,14 +78,12 @@ class EntmaxAttention(Heads):
         self._asked: tuple[Tensor, int | None, tuple[bool, bool]] | None = None
         self.reset_parameters()
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Begin with the α that the layer was made with."""
-        start = torch.tensor(self.start, dtype=torch.float64, device="cpu")
-        if self.raw_alpha is None:
-            self.fixed_alpha.copy_(start)
-        else:
-            self.raw_alpha.copy_(((start - LOWEST_ALPHA) / (2 - LOWEST_ALPHA)).logit())
+    def changes(self) -> Changes:
+        """Put α-entmax in the place of the softmax, unless α is 1 in every head."""
+        alpha, (all_above, some_above) = self.alpha, self.above_one()
+        if not some_above:
+            return NO_CHANGES
+        return Changes(normalize=lambda scores: entmax_of_heads(scores, alpha, all_above=all_above))
 
     @property
     def alpha(self) -> Float[Tensor, "h"]:
@@ -94,13 +92,6 @@ class EntmaxAttention(Heads):
             return self.fixed_alpha
         raw = self.raw_alpha.to(torch.promote_types(self.raw_alpha.dtype, torch.float32))
         return LOWEST_ALPHA + (2 - LOWEST_ALPHA) * raw.sigmoid()
-
-    def changes(self) -> Changes:
-        """Put α-entmax in the place of the softmax, unless α is 1 in every head."""
-        alpha, (all_above, some_above) = self.alpha, self.above_one()
-        if not some_above:
-            return NO_CHANGES
-        return Changes(normalize=lambda scores: entmax_of_heads(scores, alpha, all_above=all_above))
 
     def above_one(self) -> tuple[bool, bool]:
         """Say whether α is above 1 in all heads, and whether it is in some: a learned α is in all.
@@ -117,6 +108,15 @@ class EntmaxAttention(Heads):
             above = self.fixed_alpha - 1 >= NEAREST
             self._asked = *now, (bool(above.all()), bool(above.any()))
         return self._asked[2]
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with the α that the layer was made with."""
+        start = torch.tensor(self.start, dtype=torch.float64, device="cpu")
+        if self.raw_alpha is None:
+            self.fixed_alpha.copy_(start)
+        else:
+            self.raw_alpha.copy_(((start - LOWEST_ALPHA) / (2 - LOWEST_ALPHA)).logit())
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:

@@ -117,7 +117,8 @@ class FeedbackAttention(Heads):
     :Taught in: feed_back.
     """
 
-    together = None
+    inseparable = None
+    beyond_steps = "the tables count steps back from the newest memory"
     of_heads = ("query_bias", "key_table", "score_table")
 
     @checked
@@ -148,16 +149,6 @@ class FeedbackAttention(Heads):
         self.score_table = nn.Parameter(self.W_q.weight.new_empty(heads, steps))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Begin with tables of zeros: how far back a memory is does not count yet."""
-        for table in (self.query_bias, self.key_table, self.score_table):
-            nn.init.zeros_(table)
-
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Let all tables be zero, as they are at first."""
-        return layer.settings(positions=False)
-
     def forward(
         self,
         query: Float[Tensor, "b i m"],
@@ -172,8 +163,8 @@ class FeedbackAttention(Heads):
         check_reading(key, cache, is_causal)
         key, value, mask = self._check_call(query, key, value, mask, False, cache)
         q, k, v = self._project(query, key, value, cache)
-        near, bonus = self.tables(k)
-        heads = self._attend(q, k + near, v, mask, False, changes=Changes(scores=lambda scores: scores + bonus))
+        of_keys, of_scores = self.tables(k)
+        heads = self._attend(q, k + of_keys, v, mask, False, changes=Changes(scores=lambda s: s + of_scores))
         return self.W_o(core.merge_heads(heads))
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
@@ -183,8 +174,18 @@ class FeedbackAttention(Heads):
         """
         heads, steps, d = self.key_table.shape
         check_tables(heads, steps, k)
-        near, alone = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))
-        return near, ((k @ self.query_bias[:, :, None]).mT + alone[:, None]) / d**0.5
+        u_r, s_r = (table[:, : k.shape[2]].flip(1).to(k) for table in (self.key_table, self.score_table))
+        return u_r, ((k @ self.query_bias[:, :, None]).mT + s_r[:, None]) / d**0.5
+
+    def reset_parameters(self) -> None:
+        """Begin with tables of zeros: how far back a memory is does not count yet."""
+        for table in (self.query_bias, self.key_table, self.score_table):
+            nn.init.zeros_(table)
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let all tables be zero, as they are at first."""
+        return layer.settings(positions=False)
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> FeedbackMemory:

@@ -37,7 +37,7 @@ class GatedAttention(Heads):
     :Taught in: say_nothing.
     """
 
-    together = None
+    inseparable = None
     of_heads = ("W_g",)
 
     @checked

@@ -19,6 +19,65 @@ from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 
+class GroupedAttention(Heads):
+    """Attend with grouped queries (GQA): each group of query heads shares one head of keys and values.
+
+    Keys and values are never copied for the queries that share them.
+
+    :Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
+    :Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
+    :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
+    :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
+    :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
+    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
+    :Taught in: cache_and_sharing.
+    """
+
+    inseparable = None
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int,
+        *,
+        d_head: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param kv_heads: how many KV heads there are; it divides ``heads``.
+        """
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
+        )
+        check_groups(heads, kv_heads)
+        self.kv_heads = kv_heads
+        inner = kv_heads * self.d_head
+        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None, **like)
+        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None, **like)
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let every head have keys and values of its own."""
+        return layer.settings() | {"kv_heads": layer.heads}
+
+    def _become(self, layer: Heads) -> None:
+        """Let each shared head be the mean of the heads that it replaces."""
+        groups = (self.kv_heads, layer.heads // self.kv_heads, layer.d_head)
+        for name, new in self.named_parameters():
+            old = layer.get_parameter(name)
+            new.copy_(old.unflatten(0, groups).mean(1).flatten(0, 1) if name[:3] in ("W_k", "W_v") else old)
+
+
 @dataclass(frozen=True)
 class Aligned:
     """An aligned layer, which heads of the old one each group holds, and how alike a group's heads are.
@@ -113,62 +172,3 @@ def check_alignable(layer: Heads, kv_heads: int) -> None:
         raise ValueError(
             f"keys and values come from widths {widths}, queries from {layer.d_model}: one x feeds only one"
         )
-
-
-class GroupedAttention(Heads):
-    """Attend with grouped queries (GQA): each group of query heads shares one head of keys and values.
-
-    Keys and values are never copied for the queries that share them.
-
-    :Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
-    :Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
-    :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
-    :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
-    :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
-    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
-    :Taught in: cache_and_sharing.
-    """
-
-    together = None
-
-    @checked
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        kv_heads: int,
-        *,
-        d_head: int | None = None,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        bias: bool | str = True,
-        dropout: float = 0.0,
-        positions: RelativePositions | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        """Make the layer; the other keywords are those of :class:`mha.Heads`.
-
-        :param kv_heads: how many KV heads there are; it divides ``heads``.
-        """
-        like: Any = {"device": device, "dtype": dtype}
-        super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
-        )
-        check_groups(heads, kv_heads)
-        self.kv_heads = kv_heads
-        inner = kv_heads * self.d_head
-        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None, **like)
-        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None, **like)
-
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Let every head have keys and values of its own."""
-        return layer.settings() | {"kv_heads": layer.heads}
-
-    def _become(self, layer: Heads) -> None:
-        """Let each shared head be the mean of the heads that it replaces."""
-        groups = (self.kv_heads, layer.heads // self.kv_heads, layer.d_head)
-        for name, new in self.named_parameters():
-            old = layer.get_parameter(name)
-            new.copy_(old.unflatten(0, groups).mean(1).flatten(0, 1) if name[:3] in ("W_k", "W_v") else old)

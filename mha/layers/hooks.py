@@ -24,7 +24,7 @@ class Tap(nn.Identity):
         return bool(self._forward_hooks)
 
 
-def open_taps(scores: Tap, weights: Tap) -> Changes:
+def watchers(scores: Tap, weights: Tap) -> Changes:
     """Return what those do who watch two taps; where nobody does, nothing changes and the fused kernel runs.
 
     :param scores: where the scores pass.

@@ -106,7 +106,7 @@ class LatentAttention(Heads):
     :Taught in: compress.
     """
 
-    together = None
+    inseparable = None
     of_heads = ("W_rotary_q",)
 
     @checked
@@ -156,23 +156,6 @@ class LatentAttention(Heads):
             self.W_rotary_q = nn.Linear(of_queries, heads * d_rotary, bias=False, **like)
             self.W_rotary_k = nn.Linear(d_model, d_rotary, bias=False, **like)
 
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Let the latent be as wide as the input; :func:`compress` makes narrower ones."""
-        settings = layer.settings(positions=not turns(layer.positions))
-        kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
-        if {kdim, vdim} != {layer.d_model}:
-            raise ValueError(
-                f"kdim = {kdim}, vdim = {vdim}, d_model = {layer.d_model}: keys and values come from one latent, so "
-                "all three must be equal"
-            )
-        return settings | {"d_latent": layer.d_model}
-
-    def _become(self, layer: Heads) -> None:
-        """Keep the input itself."""
-        super()._become(layer)
-        nn.init.eye_(self.W_down.weight)
-
     def forward(
         self,
         query: Float[Tensor, "b i m"],
@@ -212,6 +195,16 @@ class LatentAttention(Heads):
         q, rows = self._squeeze(query, key, cache)
         return q, *self.expand(rows)
 
+    def _squeeze(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
+        start = 0 if cache is None else cache.length
+        q = self.queries(query, start)
+        if cache is not None and cache.holds(key):
+            return q, cache.held()[0]
+        rows = self._normed(self.W_down(key), self.norm_latent)[:, None]
+        if self.W_rotary_k is not None:
+            rows = torch.cat([rows, self._into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
+        return q, rows if cache is None else cache.update(rows, rows[..., : self.d_latent])[0]
+
     def squeeze(
         self,
         query: Tensor,
@@ -234,17 +227,7 @@ class LatentAttention(Heads):
         key, _ = self._check_latent_call(query, key, value, mask, is_causal, cache)
         return self._squeeze(query, key, cache)
 
-    def _squeeze(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
-        start = 0 if cache is None else cache.length
-        q = self.queries(query, start)
-        if cache is not None and cache.holds(key):
-            return q, cache.held()[0]
-        rows = self.compressed(self.W_down(key), self.norm_latent)[:, None]
-        if self.W_rotary_k is not None:
-            rows = torch.cat([rows, self._into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
-        return q, rows if cache is None else cache.update(rows, rows[..., : self.d_latent])[0]
-
-    def compressed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
+    def _normed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
         """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words.
 
         :param x: latents, or compressed queries.
@@ -259,7 +242,7 @@ class LatentAttention(Heads):
         :param start: the position of the first token.
         """
         if self.W_down_q is not None:
-            x = self.compressed(self.W_down_q(x), self.norm_query)
+            x = self._normed(self.W_down_q(x), self.norm_query)
         q = split_heads(self.W_q(x), self.heads)
         if self.W_rotary_q is None:
             return q
@@ -283,7 +266,7 @@ class LatentAttention(Heads):
         :param is_causal: whether each token sees only itself and what came before.
         """
         k, v = self.expand(rows)
-        changes = self._in_order(NO_CHANGES)
+        changes = self._with_watchers(NO_CHANGES)
         if self.d_rotary and not changes:  # the fused kernel wants values as wide as keys
             v = F.pad(v, (0, self.d_rotary))
         return self._read(q, k, v, mask, is_causal=is_causal, changes=changes)[..., : self.d_head]
@@ -298,40 +281,53 @@ class LatentAttention(Heads):
         """
         w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
         own, turned = q.split([self.d_head, self.d_rotary], -1)
-        scale, dropout = 1 / math.sqrt(q.shape[-1]), self.dropout if self.training else 0.0
-        changes = self._in_order(NO_CHANGES)
+        read, share = self._read_latents(torch.cat([own @ w_k, turned], -1), own, rows, mask, is_causal)
+        heads = read @ w_v.mT
+        return heads if self.W_v.bias is None else heads + share * self.W_v.bias.to(heads).view(self.heads, 1, -1)
+
+    def _read_latents(
+        self, q: Tensor, own: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool
+    ) -> tuple[Tensor, Tensor | float]:
+        """Read with queries (b, h, i, d_latent + d_rotary), and say how much of the bias of values a row reads."""
+        scale, dropout = 1 / math.sqrt(self.d_head + self.d_rotary), self.dropout if self.training else 0.0
+        changes = self._with_watchers(NO_CHANGES)
         if changes and self.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
             of_bias = scale * (own * self.W_k.bias.to(own).view(self.heads, 1, -1)).sum(-1, keepdim=True)
             changes = Changes(scores=lambda scores: scores + of_bias).then(changes)
         shares: list[Tensor] = []
         noted = self.W_v.bias is not None and (bool(changes) or dropout > 0 or mask is not None)
-        if noted:  # a row of weights may not sum to 1, so it must be said how much of the bias is read
+        if noted:  # then a row of weights may not sum to 1
 
-            def weigh(weights: Tensor) -> Tensor:
+            def note(weights: Tensor) -> Tensor:
                 weights = F.dropout(weights, dropout) if dropout else weights
                 shares.append(weights.sum(-1, keepdim=True))
                 return weights
 
-            changes = changes.then(Changes(weights=weigh))
+            changes = changes.then(Changes(weights=note))
         if changes:
             k, v = rows, rows[..., : self.d_latent]
         else:  # the fused kernel wants values as wide as keys, and gives each thread heads of its own
             k = v = rows.expand(-1, math.gcd(self.heads, torch.get_num_threads()), -1, -1)
-        read = core.attend(
-            torch.cat([own @ w_k, turned], -1),
-            k,
-            v,
-            mask,
-            is_causal=is_causal,
-            scale=scale,
-            dropout=0.0 if noted else dropout,
-            changes=changes,
-        )
-        heads = read[..., : self.d_latent] @ w_v.mT
-        if self.W_v.bias is None:
-            return heads
-        bias = self.W_v.bias.to(heads).view(self.heads, 1, -1)
-        return heads + (shares[0].to(heads) * bias if noted else bias)
+        left = 0.0 if noted else dropout
+        read = core.attend(q, k, v, mask, is_causal=is_causal, scale=scale, dropout=left, changes=changes)
+        return read[..., : self.d_latent], shares[0].to(read) if noted else 1.0
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let the latent be as wide as the input; :func:`compress` makes narrower ones."""
+        settings = layer.settings(positions=not turns(layer.positions))
+        kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
+        if {kdim, vdim} != {layer.d_model}:
+            raise ValueError(
+                f"kdim = {kdim}, vdim = {vdim}, d_model = {layer.d_model}: keys and values come from one latent, so "
+                "all three must be equal"
+            )
+        return settings | {"d_latent": layer.d_model}
+
+    def _become(self, layer: Heads) -> None:
+        """Keep the input itself."""
+        super()._become(layer)
+        nn.init.eye_(self.W_down.weight)
 
     def _check_call(
         self,

@@ -204,7 +204,8 @@ class LinearAttention(Heads):
     :Taught in: overwrite.
     """
 
-    together = None
+    inseparable = None
+    beyond_steps = "the products of features, in place of softmax, are made in forward"
 
     @checked
     def __init__(
@@ -223,11 +224,6 @@ class LinearAttention(Heads):
         """Make the layer; the keywords are those of :class:`mha.Heads`."""
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
-
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Refuse: no setting of this layer is softmax attention."""
-        refuse_plain(cls, layer, "eˢ is no product of finitely many features of a query and of a key")
 
     def forward(
         self,
@@ -283,6 +279,11 @@ class LinearAttention(Heads):
         heads = self._attend(q, k, v.to(wide), mask, is_causal, scale=1.0, explicit=True, changes=changes)
         return heads.to(v.dtype)
 
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Refuse: no setting of this layer is softmax attention."""
+        refuse_plain(cls, layer, "eˢ is no product of finitely many features of a query and of a key")
+
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:
         """Make an empty cache for this layer; its size does not depend on ``capacity``."""
@@ -329,7 +330,8 @@ class DeltaAttention(Heads):
     :Taught in: overwrite.
     """
 
-    together = None
+    inseparable = None
+    beyond_steps = "β and α come from the layer's input"
     of_heads = ("write", "decay")
 
     @checked
@@ -354,11 +356,6 @@ class DeltaAttention(Heads):
         self.erase = erase
         self.write = nn.Linear(d_model, heads, device=device, dtype=dtype)
         self.decay = nn.Linear(d_model, heads, device=device, dtype=dtype) if decay else None
-
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Refuse: no setting of this layer is softmax attention."""
-        refuse_plain(cls, layer, "what a word reads depends on the order in which the others were written")
 
     def forward(
         self,
@@ -403,6 +400,11 @@ class DeltaAttention(Heads):
         wide = torch.promote_types(x.dtype, torch.float32)
         beta = self.write(x).to(wide).sigmoid().mT
         return beta, None if self.decay is None else F.logsigmoid(self.decay(x).to(wide) + OPEN).mT
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Refuse: no setting of this layer is softmax attention."""
+        refuse_plain(cls, layer, "what a word reads depends on the order in which the others were written")
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:

@@ -112,7 +112,7 @@ class MergedAttention(Heads):
     :Taught in: merge_and_deepen.
     """
 
-    together = None
+    inseparable = None
 
     @checked
     def __init__(
@@ -139,11 +139,6 @@ class MergedAttention(Heads):
         if average:
             check_width(d_model, self.W_v.in_features)
 
-    @classmethod
-    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Leave the average out."""
-        return layer.settings(positions=False) | {"average": False}
-
     def forward(
         self,
         query: Float[Tensor, "b i m"],
@@ -163,7 +158,7 @@ class MergedAttention(Heads):
             check_call(query, key, own_mask, cache)
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
-        heads = self._read(q, k, v, mask, is_causal=is_causal, changes=self._in_order(self.changes()))
+        heads = self._read(q, k, v, mask, is_causal=is_causal, changes=self._with_watchers(self.changes()))
         return self.W_o(core.merge_heads(self.at_heads(self.add_average(heads, query, own_mask, cache))))
 
     def add_average(
@@ -200,6 +195,11 @@ class MergedAttention(Heads):
         total, count = (exact * counts).cumsum(2), counts.cumsum(2)
         total, count = (total, count) if cache is None else cache.add(total, count)
         return (total / count.clamp(min=1)).to(v.dtype)
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Leave the average out."""
+        return layer.settings(positions=False) | {"average": False}
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> MergedCache:

@@ -21,7 +21,7 @@ from mha.functional.core import NO_CHANGES, Changes
 from mha.layers import inputs
 from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, open_taps
+from mha.layers.hooks import Tap, watchers
 from mha.layers.positions import RelativePositions
 from mha.layers.surgery import check_choice, cut_linear, cut_part, rows_of
 
@@ -50,7 +50,8 @@ class Heads(nn.Module):
     """
 
     is_plain = False  # whether it is attention as the paper has it, of which variants can be made
-    together: str | None = "its class does not say that its heads can be computed apart"  # why no head can be taken out
+    inseparable: str | None = "its class does not say that its heads can be computed apart"  # None: they can
+    beyond_steps: str | None = None  # what the formula needs that :meth:`attend` is not given
     of_heads: tuple[str, ...] = ()  # parts with equally many rows for each head, beside the four projections
     scale: float | None = None  # of the scores; 1/√d where it is None
 
@@ -168,16 +169,16 @@ class Heads(nn.Module):
         changes: Changes | None = None,
     ) -> Tensor:
         """Read past the taps, and gate what was read: (b, h, i, d)."""
-        changes = self._in_order(self.changes() if changes is None else changes)
+        changes = self._with_watchers(self.changes() if changes is None else changes)
         scale = self.scale if scale is None else scale
         heads = self._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, changes=changes)
         return self.at_heads(heads if gates is None else heads * gates)
 
-    def _in_order(self, changes: Changes) -> Changes:
-        """Put the bias of positions behind the layer's own changes, and last whoever watches."""
+    def _with_watchers(self, changes: Changes) -> Changes:
+        """Add what positions do to scores, and last what watchers do, to the layer's own changes."""
         if self.positions is not None and self.positions.bias is not None:
             changes = changes.then(Changes(scores=self.positions.bias))
-        watched = open_taps(self.at_scores, self.at_weights)
+        watched = watchers(self.at_scores, self.at_weights)
         return changes if watched is NO_CHANGES else changes.then(watched)
 
     def _read(
@@ -192,7 +193,11 @@ class Heads(nn.Module):
         explicit: bool = False,
         changes: Changes = NO_CHANGES,
     ) -> Tensor:
-        """Read from the values: softmax(q kᵀ · scale) v, with this layer's dropout in training."""
+        """Read from the values: softmax(q kᵀ · scale) v, with this layer's dropout in training.
+
+        On torch's fused kernel; where there are ``changes``, or with ``explicit``, in single steps: the scores
+        q kᵀ · scale, changed; masked; the softmax, or what takes its place; the weights, changed; weights · v.
+        """
         dropout = self.dropout if self.training else 0.0
         return core.attend(
             q, k, v, mask, is_causal=is_causal, scale=scale, dropout=dropout, explicit=explicit, changes=changes
@@ -271,12 +276,28 @@ class Heads(nn.Module):
         :param explicit: whether the formula is written out (eager), instead of torch's fused kernel.
         :param changes: in the place of what :meth:`changes` says.
         :param gates: what the head outputs are multiplied by, (b, h, i) or (b, h, i, d); nothing unless given.
+        :Raises: ValueError for a layer whose formula needs more than q, k and v, and for one with gates that gets none.
         """
         check_settings(scale, is_causal=is_causal, explicit=explicit)
+        self._check_steps(gates)
         self._check_qkv(q, k, v)
         check_visible(q, k, mask)
         gates = gates[..., None] if gates is not None and gates.ndim == 3 else gates
         return self._attend(q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes)
+
+    def _check_steps(self, gates: Tensor | None) -> None:
+        """Refuse :meth:`attend` where it would leave out a part of the formula."""
+        name = type(self).__name__
+        if self.beyond_steps is not None:
+            raise ValueError(
+                f"{name}.attend(q, k, v) would leave out what is special in this layer: {self.beyond_steps}. Call "
+                "layer(query, …); for softmax attention on q, k and v call mha.attend(q, k, v)"
+            )
+        if gates is None and type(self)._gates is not Heads._gates:
+            raise ValueError(
+                f"gates = None: {name} multiplies its head outputs by gates, which come from the query. Call "
+                'layer(query, …), or give gates=…, as mha.watch(layer, "gates") shows them'
+            )
 
     def _check_qkv(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Refuse what :meth:`attend` cannot read."""
@@ -422,7 +443,7 @@ class MultiHeadAttention(Heads):
     :Taught in: why_many_heads, split_and_merge, output_projection, positions.
     """
 
-    together = None
+    inseparable = None
     is_plain = True
 
     @checked

@@ -38,7 +38,7 @@ class OverlappingAttention(Heads):
     :Taught in: overlap.
     """
 
-    together = "each head reads channels of its neighbors"
+    inseparable = "each head reads channels of its neighbors"
 
     @checked
     def __init__(

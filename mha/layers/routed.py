@@ -105,7 +105,7 @@ class RoutedAttention(Heads):
     :Taught in: route.
     """
 
-    together = "the router weighs all heads against each other, so the gates of those that stay would change"
+    inseparable = "the router weighs all heads against each other, so the gates of those that stay would change"
     skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
 
     @checked
@@ -157,8 +157,8 @@ class RoutedAttention(Heads):
         changes: Changes | None = None,
     ) -> Tensor:
         """Leave out the queries whose gate is 0, where nobody watches and that is faster; else multiply by 0."""
-        watched = explicit or scale or bool(self._in_order(changes or NO_CHANGES))
-        if gates is None or watched or not self._skips(q.shape[2], k.shape[2]):
+        needs_all = explicit or scale is not None or bool(self._with_watchers(changes or NO_CHANGES))
+        if gates is None or needs_all or not self._skips(q.shape[2], k.shape[2]):
             return super()._attend(
                 q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes
             )

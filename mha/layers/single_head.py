@@ -12,7 +12,7 @@ from mha.functional import core
 from mha.layers import inputs
 from mha.layers.cache import KeyValueCache
 from mha.layers.cost import Cost, count_attention
-from mha.layers.hooks import Tap, open_taps
+from mha.layers.hooks import Tap, watchers
 
 
 class SelfAttention(nn.Module):
@@ -76,7 +76,7 @@ class SelfAttention(nn.Module):
         if mask is not None:
             inputs.check_visible(mask, query, key, 1)
         q, k, v = self.W_q(query)[:, None], self.W_k(key)[:, None], self.W_v(value)[:, None]
-        read = core.attend(q, k, v, mask, is_causal=is_causal, changes=open_taps(self.at_scores, self.at_weights))
+        read = core.attend(q, k, v, mask, is_causal=is_causal, changes=watchers(self.at_scores, self.at_weights))
         return self.at_heads(read)[:, 0]
 
     @checked

@@ -56,7 +56,7 @@ class SinkAttention(Heads):
     :Taught in: say_nothing.
     """
 
-    together = None
+    inseparable = None
     of_heads = ("sink", "start")
     fused_from = 64  # queries; for fewer, writing the weights down is cheaper than copying the keys
 
@@ -94,11 +94,6 @@ class SinkAttention(Heads):
             self.register_buffer("sink", of_heads)
         self.reset_parameters()
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Begin with the logits that the layer was made with."""
-        self.sink.copy_(torch.tensor(self.start, dtype=torch.float64, device="cpu"))
-
     def _read(
         self,
         q: Tensor,
@@ -121,6 +116,11 @@ class SinkAttention(Heads):
     def _fuses(self, i: int) -> bool:
         """Say whether i queries are worth the copies that the fused kernel needs."""
         return torch.compiler.is_exporting() or i >= self.fused_from  # an exported graph has one form for all lengths
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin with the logits that the layer was made with."""
+        self.sink.copy_(torch.tensor(self.start, dtype=torch.float64, device="cpu"))
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:

@@ -19,17 +19,17 @@ class Divided(Protocol):
     heads: int
     kv_heads: int
     d_head: int
-    together: str | None
+    inseparable: str | None
 
 
 def check_choice(layer: Divided, heads: Iterable[int]) -> list[int]:
     """Return the chosen heads in the layer's order; refuse what cannot be taken out."""
     name = type(layer).__name__
-    if layer.together is not None:
+    if layer.inseparable is not None:
         shown = list(heads) if isinstance(heads, Iterable) else heads
         raise ValueError(
-            f"heads {shown} of {name} cannot be taken out: {layer.together}. Silence them with mha.edit, or take heads "
-            "of the plain layer, and then from_plain"
+            f"heads {shown} of {name} cannot be taken out: {layer.inseparable}. Silence them with mha.edit, or take "
+            "heads of the plain layer, and then from_plain"
         )
     chosen = head_numbers(layer.heads, heads)
     group = layer.heads // layer.kv_heads

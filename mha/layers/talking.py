@@ -33,7 +33,7 @@ class TalkingAttention(Heads):
     :Taught in: compose.
     """
 
-    together = "each head mixes in the scores and weights of all others"
+    inseparable = "each head mixes in the scores and weights of all others"
 
     @checked
     def __init__(

@@ -142,9 +142,9 @@ def whole(layer: nn.Module) -> dict[str, Tensor]:
 
 def check_divisible(layer: Heads, processes: int) -> None:
     """Refuse what cannot be cut into processes by heads."""
-    if layer.together is not None:
+    if layer.inseparable is not None:
         name = type(layer).__name__
-        raise ValueError(f"the heads of {name} cannot be computed apart: {layer.together}. Keep it whole")
+        raise ValueError(f"the heads of {name} cannot be computed apart: {layer.inseparable}. Keep it whole")
     own = {name.split(".")[0] for name in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
     if own:
         raise ValueError(

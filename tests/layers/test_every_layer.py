@@ -594,6 +594,30 @@ def test_dropout_and_a_mask_go_together(entry):
     assert not torch.equal(read(memory, 0), read(memory, 1))
 
 
+@every()
+def test_the_three_steps_are_the_layer_or_are_refused(entry):
+    """Nobody who calls project, attend and merge gets another layer's numbers without a word."""
+    layer, x = entry.build().eval(), entry.words()
+    memory = () if entry.alone else entry.memory(layer)
+    if isinstance(layer, mha.SelfAttention):
+        pytest.skip("it has one step")
+    gated = type(layer)._gates is not mha.Heads._gates
+    with mha.watch(layer, "gates" if gated else "heads") as seen:
+        y = layer(x, *memory)
+    q, k, v = layer.project(x, *memory)
+    if layer.beyond_steps is not None:
+        with pytest.raises(ValueError, match=f"{type(layer).__name__}.* would leave out .* {layer.beyond_steps}"):
+            layer.attend(q, k, v)
+        return
+    if gated:
+        with pytest.raises(ValueError, match="gates = None"):
+            layer.attend(q, k, v)
+    heads = layer.attend(q, k, v, gates=seen.gates if gated else None)
+    if isinstance(layer, mha.MergedAttention):  # its fourth step has a name
+        heads = layer.add_average(heads, x, None, None)
+    assert error(layer.merge(heads), y) < LIMIT
+
+
 @every(crosses=True)
 def test_a_cache_refuses_gradients_of_values_alone(entry):
     layer = entry.build().eval()
