@@ -40,7 +40,7 @@ each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test
 its numbers were those that they must be. *No* means: the layer refused, and its reason stands below. The column of the
 fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which writes all weights down?
 
-[Chapter 25](../notebooks/25_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
+[Chapter 26](../notebooks/26_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
 [a table of their own](#attention-of-other-libraries).
 """
 

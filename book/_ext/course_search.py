@@ -22,7 +22,7 @@ ASKED = [  # what readers say who do not know the name
     ("heads not used", "notebooks/11_pruning_heads"),
     ("unused heads", "notebooks/11_pruning_heads"),
     ("dead heads", "notebooks/11_pruning_heads"),
-    ("head does nothing", "notebooks/22_say_nothing"),
+    ("head does nothing", "notebooks/15_say_nothing"),
     ("nan in softmax", "notebooks/03_masking"),
     ("sqrt dk", "notebooks/02_why_scale"),
     ("sqrt d_k", "notebooks/02_why_scale"),

@@ -8,7 +8,7 @@ class Exhibit(NamedTuple):
     """One fault: what one notices, who would, the broken and the mended code, and the test that tells them apart.
 
     ``test`` takes one of the two functions and says whether it is right; ``weak`` is a check that both pass.
-    ``place`` is the section of a chapter where the fault is taught, as "split_and_merge#a-fault-from-the-wild".
+    ``place`` is the section of a chapter where the fault is taught, as "split_and_merge#a-bug-from-the-wild-view-without-transpose".
     """
 
     title: str

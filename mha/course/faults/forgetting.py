@@ -88,7 +88,7 @@ FORGETTING = (
             f(Q[:, :, :4], K[:, :, :4], V[:, :, :4], 4), f(Q[:, :, :4], K[:, :, :4], V[:, :, :4], 9)
         ),
         ("huggingface/transformers#35350", "mit-han-lab/streaming-llm#73"),
-        "say_nothing#a-fault-from-the-wild",
+        "say_nothing#a-bug-from-the-wild-rope-in-a-cache-that-drops-tokens",
     ),
     Exhibit(
         "A fallback that forgot the sink",

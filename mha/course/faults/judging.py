@@ -38,6 +38,6 @@ JUDGING = (
         every_answer_counts,
         lambda f: 0 <= f(RIGHT, 64)[0] <= 1,
         ("lss-1138/SparseTSF#3", "kwuking/TimeMixer#100"),
-        "choosing#a-fault-from-the-wild",
+        "choosing#a-bug-from-the-wild-a-test-loader-that-drops-examples",
     ),
 )

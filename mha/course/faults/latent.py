@@ -47,6 +47,6 @@ LATENT = (
         every_word_agrees_with_the_kernel,
         the_first_word_agrees,
         ("onnxruntime/mobius#548",),
-        "compress#a-fault-from-the-wild",
+        "compress#a-bug-from-the-wild-a-missing-factor-in-the-softmax-scale",
     ),
 )

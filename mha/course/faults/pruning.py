@@ -16,7 +16,7 @@ Q, K, V = (torch.randn(2, 4, 50, 16, generator=RANDOM) for _ in range(3))  # 4 h
 W_O = torch.randn(64, 64, generator=RANDOM)  # as nn.Linear stores it: (out, in)
 
 
-PLACE = "pruning_heads#a-fault-from-the-wild"
+PLACE = "pruning_heads#a-bug-from-the-wild-heads-chosen-along-the-wrong-axis"
 
 
 def mask_on_what_nobody_reads(q, k, v, keep):

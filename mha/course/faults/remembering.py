@@ -64,7 +64,7 @@ REMEMBERING = (
         strong_decay_is_finite,
         lambda f: torch.allclose(f(torch.full((8,), -0.1)).diagonal(), torch.ones(8)),
         ("fla-org/flash-linear-attention#99",),
-        "overwrite#a-fault-from-the-wild",
+        "overwrite#a-bug-from-the-wild-decay-that-overflows-above-the-diagonal",
     ),
     Exhibit(
         "A formula without its decay",

@@ -154,7 +154,7 @@ RUNNING = (
         both_modes_agree,
         lambda f: f(Q, K, V, False).shape == V.shape,
         ("shiyu-coder/Kronos#199",),
-        "masking#a-fault-from-the-wild",
+        "masking#a-bug-from-the-wild-an-inverted-mask",
     ),
     Exhibit(
         "Dropout that never sleeps",
@@ -176,7 +176,7 @@ RUNNING = (
         another_mask_gives_another_result,
         lambda f: f(Q, K, V, torch.ones(5, 5, dtype=torch.bool)).shape == V.shape,
         ("karpathy/nanochat#844", "onlybooks/llm#4"),
-        "masking#a-fault-from-the-wild",
+        "masking#a-bug-from-the-wild-an-inverted-mask",
     ),
     Exhibit(
         "The norm overwrites the sum",
@@ -187,7 +187,7 @@ RUNNING = (
         silent_attention_leaves_the_words,
         lambda f: f(V[0], nn.LayerNorm(8), torch.tanh).shape == V[0].shape,
         ("pytorch/pytorch#61165", "SHI-Labs/Compact-Transformers#25"),
-        "depth_and_norms#a-fault-from-the-wild",
+        "depth_and_norms#a-bug-from-the-wild-a-norm-that-overwrites-the-residual",
     ),
     Exhibit(
         "Rotary pairs of the other kind",
@@ -198,7 +198,7 @@ RUNNING = (
         weights_of_neighbors_are_read_as_neighbors,
         lambda f: torch.equal(f(Q[0, 0, 0], torch.zeros(4)), Q[0, 0, 0]),
         ("rasbt/LLMs-from-scratch#747", "jzhang38/TinyLlama#24"),
-        "positions#a-fault-from-the-wild",
+        "positions#a-bug-from-the-wild-rope-with-the-other-pairing",
     ),
     Exhibit(
         "A counter that is not set back",
@@ -220,6 +220,6 @@ RUNNING = (
         a_mixture_of_equal_states_is_that_state,
         lambda f: f(V[0], torch.ones(1)).shape == V[0, 0].shape,
         ("lucidrains/feedback-transformer-pytorch#8",),
-        "feed_back#a-fault-from-the-wild",
+        "feed_back#a-bug-from-the-wild-a-softmax-that-is-thrown-away",
     ),
 )

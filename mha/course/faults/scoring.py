@@ -129,7 +129,7 @@ SCORING = (
         scores_spread_by_one,
         scores_fit,
         ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
-        "why_scale#a-fault-from-the-wild",
+        "why_scale#a-bug-from-the-wild-dividing-after-the-softmax",
     ),
     Exhibit(
         "A scale that was turned over twice",
@@ -162,7 +162,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("FrancescoSaverioZuppichini/ViT#2",),
-        "why_scale#a-fault-from-the-wild",
+        "why_scale#a-bug-from-the-wild-dividing-after-the-softmax",
     ),
     Exhibit(
         "Softmax over the queries",
@@ -173,7 +173,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("labmlai/annotated_deep_learning_paper_implementations#146", "nerdai/llms-from-scratch-rs#30"),
-        "why_attention#a-fault-from-the-wild",
+        "why_attention#a-bug-from-the-wild-softmax-over-the-wrong-axis",
     ),
     Exhibit(
         "One softmax over all heads",
@@ -184,7 +184,7 @@ SCORING = (
         rows_sum_to_one,
         weights_fit,
         ("facebookresearch/detr#247",),
-        "why_attention#a-fault-from-the-wild",
+        "why_attention#a-bug-from-the-wild-softmax-over-the-wrong-axis",
     ),
     Exhibit(
         "No output matrix",
@@ -195,7 +195,7 @@ SCORING = (
         one_value_reaches_every_channel,
         output_fits,
         ("Kyubyong/transformer#117",),
-        "output_projection#a-fault-from-the-wild",
+        "output_projection#a-bug-from-the-wild-a-layer-without-an-output-projection",
     ),
     Exhibit(
         "An output matrix with a ReLU",
@@ -206,6 +206,6 @@ SCORING = (
         minus_twice_gives_minus_twice,
         output_fits,
         ("Kyubyong/transformer#17",),
-        "output_projection#a-fault-from-the-wild",
+        "output_projection#a-bug-from-the-wild-a-layer-without-an-output-projection",
     ),
 )

@@ -148,7 +148,7 @@ SPLITTING = (
         shuffled_words_stay_words,
         lambda f: f(X, 2).shape == (1, 2, 6, 2),
         ("jadore801120/attention-is-all-you-need-pytorch#7", "reczoo/FuxiCTR#30"),
-        "split_and_merge#a-fault-from-the-wild",
+        "split_and_merge#a-bug-from-the-wild-view-without-transpose",
     ),
     Exhibit(
         "Heads joined without going back",
@@ -159,7 +159,7 @@ SPLITTING = (
         a_row_holds_one_word,
         lambda f: f(HEADS).shape == (1, 6, 4),
         ("jsbaan/transformer-from-scratch#6", "649453932/Chinese-Text-Classification-Pytorch#53"),
-        "split_and_merge#a-fault-from-the-wild",
+        "split_and_merge#a-bug-from-the-wild-view-without-transpose",
     ),
     Exhibit(
         "The word is cut, and not its projection",
@@ -181,7 +181,7 @@ SPLITTING = (
         no_two_start_alike,
         lambda f: [tuple(linear.weight.shape) for linear in f(4)] == [(4, 4)] * 4,
         ("harvardnlp/annotated-transformer#9", "pytorch/pytorch#86274"),
-        "why_many_heads#a-fault-from-the-wild",
+        "why_many_heads#a-bug-from-the-wild-heads-that-start-as-copies",
     ),
     Exhibit(
         "Heads in a plain list",
@@ -192,7 +192,7 @@ SPLITTING = (
         every_head_can_be_trained,
         lambda f: len(f(3).heads) == 3 and f(3).heads[0](X).shape == (1, 6, 2),
         ("pytorch/pytorch#666", "pytorch/pytorch#715"),
-        "why_many_heads#a-fault-from-the-wild",
+        "why_many_heads#a-bug-from-the-wild-heads-that-start-as-copies",
     ),
     Exhibit(
         "Shared keys repeated in the wrong order",

@@ -561,11 +561,11 @@ FOUND = "all => all.map(a => a.pathname)"
 EXPLAINED = load("book/_ext/course_search.py").explained(ROOT / "book")
 PLACES = {name: [page for other, page in EXPLAINED if other == name] for name, _ in EXPLAINED}
 ASKED = {  # other things that readers type, and a page that must be among the first three
-    "RoPE": "08_positions", "sink": "22_say_nothing", "KV cache": "13_cache_and_sharing", "GQA": "13_cache_and_sharing",
+    "RoPE": "08_positions", "sink": "15_say_nothing", "KV cache": "13_cache_and_sharing", "GQA": "13_cache_and_sharing",
     "heads not used": "11_pruning_heads", "NaN in softmax": "03_masking", "多头注意力": "04_why_many_heads",
     "因果掩码": "03_masking", "why divide by sqrt": "02_why_scale", "view after transpose": "05_split_and_merge",
     "flash attention": "12_counting_cost", "prune": "11_pruning_heads", "dead heads": "11_pruning_heads",
-    "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "23_compress",
+    "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "16_compress",
 }  # fmt: skip
 
 
