@@ -66,10 +66,10 @@ def formula(text):
 
 
 def place(number, where):
-    """A link to the cell, or to the fault museum."""
+    """A link to the cell, or to the bug museum."""
     if number in where:
         return f"{{ref}}`cell <claim-{number}>`"
-    return "{doc}`museum <fault_museum>`" if number == "132" else "–"
+    return "{doc}`museum <bug_museum>`" if number == "132" else "–"
 
 
 def choice(count):
@@ -91,7 +91,7 @@ def page():
     parts = [HEAD.format(count=len(every), choice=choice(count), **pairs)]
     notebooks = {topic(path): path for path in CHAPTERS}
     for chapter in [*(name for name in notebooks if any(row[1] == name for row in every)), ""]:
-        title = "In the fault museum"
+        title = "In the bug museum"
         if chapter:
             first = nbformat.read(notebooks[chapter], as_version=4).cells[0].source.splitlines()[0]
             title = f"{notebooks[chapter].stem[:2]} {first[2:]}"

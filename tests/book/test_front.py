@@ -61,14 +61,14 @@ def test_what_only_chapters_need_is_asked_for_by_name(tmp_path):
 
 def test_every_number_of_the_first_screen_holds():
     wrong = int(re.search(r"(\d+) wrong answers", (ROOT / "book/checkers.md").read_text("utf8"))[1])
-    faults = int(re.search(r"Here stand (\d+) faults", (ROOT / "book/fault_museum.md").read_text("utf8"))[1])
+    bugs = int(re.search(r"Here stand (\d+) bugs", (ROOT / "book/bug_museum.md").read_text("utf8"))[1])
     chapters = len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
     said = [
         re.search(rf"{words}", README)
         for words in (r"more than (\d+) of", r"More than (\d+) public", r"in (\d+) short")
     ]
     assert wrong > int(said[0][1]) > wrong - 100
-    assert faults > int(said[1][1]) > faults - 10
+    assert bugs > int(said[1][1]) > bugs - 10
     assert chapters == int(said[2][1])
 
 

@@ -23,7 +23,7 @@ reading_time = load("tools/reading_time.py")
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [*CHAPTERS, *ROOMS]
 SECTIONS = [
-    "The picture", "The formula", "The idea in a few lines", "The same from `mha`", "A fault from the wild",
+    "The picture", "The formula", "The idea in a few lines", "The same from `mha`", "A bug from the wild",
     "What it costs", "Exercises", "Quiz", "Summary", "Sources",
 ]  # fmt: skip
 LAST = ["Exercises", "Quiz", "Summary", "Sources"]
@@ -318,9 +318,9 @@ def test_the_sources_are_cited(path):
 
 
 @every_chapter
-def test_a_fault_from_the_wild_names_its_thread(path):
-    fault = text(path).split("## A fault from the wild")[1].split("\n## ")[0]
-    assert re.search(r"[\w.-]+/[\w.-]+#\d+", fault)
+def test_a_bug_from_the_wild_names_its_thread(path):
+    bug = text(path).split("## A bug from the wild")[1].split("\n## ")[0]
+    assert re.search(r"[\w.-]+/[\w.-]+#\d+", bug)
 
 
 @every_notebook

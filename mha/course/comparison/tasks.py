@@ -244,7 +244,7 @@ class Dates(Contest):
         return F.cross_entropy(logits.mT, target[chosen, 1:], ignore_index=dates.PAD)
 
     def judge(self, model: nn.Module) -> float:
-        """Say which share of 500 unseen days is written without a fault.
+        """Say which share of 500 unseen days is written without a bug.
 
         Where every next character is the best guess behind the true beginning, writing alone finds the same text.
         """

@@ -11,8 +11,8 @@ from typing import Any
 
 from mha.course import TOPICS
 from mha.course.exercises.compare import compare, same, show_case
-from mha.course.exercises.legal import Draw, find_rare_fault
-from mha.course.exercises.rules import broken_rule, find_later_faults
+from mha.course.exercises.legal import Draw, find_rare_bug
+from mha.course.exercises.rules import broken_rule, find_later_bugs
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
 
 PAGE = 72  # columns of a printed message that a small laptop shows without scrolling
@@ -145,7 +145,7 @@ def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
             return False, UNSOLVED
         if problem:
             return False, f"✗ {exercise.name}: {problem}"
-    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer) or find_rare_fault(exercise, answer)
+    problem = broken_rule(exercise, answer) or find_later_bugs(exercise, answer) or find_rare_bug(exercise, answer)
     if problem:
         return False, f"✗ {exercise.name}: {problem}"
     return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()

@@ -1,4 +1,4 @@
-"""Faults of cutting heads, joining them, and of the matrices around them.
+"""Bugs of cutting heads, joining them, and of the matrices around them.
 
 :Taught in: why_many_heads, split_and_merge, output_projection, cache_and_sharing, across_machines.
 """
@@ -8,7 +8,7 @@ import copy
 import torch
 from torch import nn
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 X = torch.arange(24.0).view(1, 6, 4)  # 6 words of 4 channels
 

@@ -1,11 +1,11 @@
-"""Faults of layers that keep a latent.
+"""Bugs of layers that keep a latent.
 
 :Taught in: compress.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RANDOM = torch.Generator().manual_seed(0)
 OWN, TURNED = 8, 8  # channels of a query that come from the latent, and those that are turned

@@ -1,11 +1,11 @@
-"""Faults of scores, scale and softmax.
+"""Bugs of scores, scale and softmax.
 
 :Taught in: why_attention, why_scale, output_projection, depth_and_norms.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RANDOM = torch.Generator().manual_seed(0)
 

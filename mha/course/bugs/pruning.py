@@ -1,11 +1,11 @@
-"""Faults of switching heads off and cutting them out.
+"""Bugs of switching heads off and cutting them out.
 
 :Taught in: pruning_heads.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RANDOM = torch.Generator().manual_seed(0)
 

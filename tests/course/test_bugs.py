@@ -1,4 +1,4 @@
-"""The fault museum: every broken exhibit fails its test, every mended one passes, and the page shows them."""
+"""The bug museum: every broken exhibit fails its test, every mended one passes, and the page shows them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from chapters import CHAPTERS, ROOMS, topic
 from programs import load
 
-from mha.course.faults import EXHIBITS
+from mha.course.bugs import EXHIBITS
 
 ROOT = Path(__file__).resolve().parents[2]
 every_exhibit = pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.title)
@@ -44,6 +44,6 @@ def test_there_are_many_and_no_two_are_the_same():
 
 
 def test_the_page_shows_what_the_museum_holds():
-    assert (ROOT / "book" / "fault_museum.md").read_text("utf8") == load("tools/make_faults.py").page(), (
-        "python tools/make_faults.py"
+    assert (ROOT / "book" / "bug_museum.md").read_text("utf8") == load("tools/make_bugs.py").page(), (
+        "python tools/make_bugs.py"
     )

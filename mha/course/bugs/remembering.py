@@ -1,11 +1,11 @@
-"""Faults of layers that keep one table for all words.
+"""Bugs of layers that keep one table for all words.
 
 :Taught in: overwrite.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RANDOM = torch.Generator().manual_seed(24)
 

@@ -1,6 +1,6 @@
-"""Write book/fault_museum.md from the exhibits in mha/course/faults: symptom, broken code, the test, mended code.
+"""Write book/bug_museum.md from the exhibits in mha/course/bugs: symptom, broken code, the test, mended code.
 
-    python tools/make_faults.py
+    python tools/make_bugs.py
 
 A test runs every exhibit and compares the page.
 """
@@ -12,19 +12,19 @@ from pathlib import Path
 
 from chapters import ROOMS, named
 
-from mha.course.faults import EXHIBITS
+from mha.course.bugs import EXHIBITS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "book" / "fault_museum.md"
+PAGE = ROOT / "book" / "bug_museum.md"
 
-HEAD = f"""# The fault museum
+HEAD = f"""# The bug museum
 
-Here stand {len(EXHIBITS)} faults that were made in public, most of them in well-known code. Each is made small: the
-broken lines, the test that sees the fault, and the mended lines. **Both versions pass a weak check**, usually that the
-shapes are right. That is why the faults lived so long. The tests of the course run every exhibit: the broken one must
+Here stand {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each is made small: the
+broken lines, the test that sees the bug, and the mended lines. **Both versions pass a weak check**, usually that the
+shapes are right. That is why the bugs lived so long. The tests of the course run every exhibit: the broken one must
 fail its test, the mended one must pass it.
 
-The code is in `mha/course/faults`; `True` in a mask means "may look".
+The code is in `mha/course/bugs`; `True` in a mask means "may look".
 
 ## By symptom
 
@@ -37,7 +37,7 @@ You know what you see, and not what it is? Start here.
 
 def anchor(exhibit):
     """The label of an exhibit."""
-    return "fault-" + re.sub(r"[^a-z0-9]+", "-", exhibit.title.lower()).strip("-")
+    return "bug-" + re.sub(r"[^a-z0-9]+", "-", exhibit.title.lower()).strip("-")
 
 
 def thread(name):

@@ -1,4 +1,4 @@
-"""Faults that depend on the mode, on the order of calls, or on where the weights come from.
+"""Bugs that depend on the mode, on the order of calls, or on where the weights come from.
 
 :Taught in: masking, in_the_transformer, positions, depth_and_norms, cache_and_sharing, feed_back.
 """
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RANDOM = torch.Generator().manual_seed(0)
 

@@ -1,4 +1,4 @@
-"""Faults of masks. In this file too, True means "may look".
+"""Bugs of masks. In this file too, True means "may look".
 
 :Taught in: masking, split_and_merge, in_the_transformer, cache_and_sharing.
 """
@@ -6,7 +6,7 @@
 import torch
 import torch.nn.functional as F
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 from mha.functional.masks import causal_mask
 
 RANDOM = torch.Generator().manual_seed(0)

@@ -1,11 +1,11 @@
-"""Faults of heads that have nothing to say, and of caches that forget.
+"""Bugs of heads that have nothing to say, and of caches that forget.
 
 :Taught in: say_nothing.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 from mha.functional.attention import attend
 from mha.layers.positions import RotaryPositions
 

@@ -1,11 +1,11 @@
-"""Faults of judging a model, which no model can be blamed for.
+"""Bugs of judging a model, which no model can be blamed for.
 
 :Taught in: choosing.
 """
 
 import torch
 
-from mha.course.faults.exhibit import Exhibit
+from mha.course.bugs.exhibit import Exhibit
 
 RIGHT = torch.cat([torch.ones(700), torch.zeros(97)])  # answers, the latest ones wrong
 
