@@ -6,9 +6,26 @@ b on, `notebooks/04b_narrow_heads.ipynb`: what is true, and would stand in the w
 
 from pathlib import Path
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = ROOT / "notebooks"
 CHAPTERS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 ROOMS = sorted(NOTEBOOKS.glob("[0-9][0-9][b-z]_*.ipynb"))
+
+
+def contents():
+    """The pages of the book in their order, as (title of the part, file); the first one belongs to no part."""
+    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+
+    def walk(pages):
+        for page in pages:
+            yield page["file"]
+            yield from walk(page.get("sections", ()))
+
+    return [(None, table["root"])] + [
+        (part["caption"], file) for part in table["parts"] for file in walk(part["chapters"])
+    ]
 
 
 def topic(path):

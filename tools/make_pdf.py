@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
+from chapters import contents
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader, PdfWriter
 
@@ -84,12 +84,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def order():
-    """The pages of the book in their order, as (title of the part, file) with the first page first."""
-    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
-    yield None, table["root"]
-    for part in table["parts"]:
-        for chapter in part["chapters"]:
-            yield part["caption"], chapter["file"]
+    """What is printed, in its order: all pages but the description of every name in the package."""
+    return [(part, file) for part, file in contents() if not file.startswith("book/package_")]
 
 
 def print_page(tab, address, start, change):

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from bs4 import BeautifulSoup
-from chapters import CHAPTERS, ROOMS
+from chapters import CHAPTERS, ROOMS, contents
 from programs import load
 from torch import nn
 
@@ -59,7 +59,7 @@ def rows(page, heading):
 
 
 def test_the_order_names_every_page_once_and_nothing_else():
-    files = [TABLE["root"]] + [chapter["file"] for part in TABLE["parts"] for chapter in part["chapters"]]
+    files = [file for _, file in contents()]
     assert len(files) == len(set(files))
     assert {file for file in files if file.startswith("book/")} == {f"book/{page.stem}" for page in PAGES}
     notebooks = {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
@@ -67,7 +67,7 @@ def test_the_order_names_every_page_once_and_nothing_else():
 
 
 def test_chapters_come_in_the_order_of_their_numbers():
-    files = [c["file"] for part in TABLE["parts"] for c in part["chapters"] if c["file"].startswith("notebooks/")]
+    files = [file for _, file in contents() if file.startswith("notebooks/")]
     assert files == [f"notebooks/{path.stem}" for path in (*CHAPTERS, *ROOMS)], "side rooms after the main path"
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import chapters
 import nbformat
 import pytest
-import yaml
-from chapters import CHAPTERS, ROOMS, chapter_of
+from chapters import CHAPTERS, ROOMS, chapter_of, contents
 from programs import load
 
 reading_time = load("tools/reading_time.py")
@@ -256,9 +255,7 @@ def test_no_formula_begins_with_a_bracket_that_is_taken_for_an_option(path):
 
 @every_notebook
 def test_it_is_in_the_book(path):
-    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
-    files = [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]
-    assert f"notebooks/{path.stem}" in files
+    assert f"notebooks/{path.stem}" in [file for _, file in contents()]
     assert re.fullmatch(r"\d\d[b-z]?_[a-z0-9_]+", path.stem)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-import yaml
 from bs4 import BeautifulSoup
+from chapters import contents
 
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "_build" / "html"
@@ -65,9 +65,7 @@ def missing(page, address):
 
 
 def test_every_page_of_the_book_is_built():
-    table = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
-    files = [table["root"]] + [chapter["file"] for part in table["parts"] for chapter in part["chapters"]]
-    assert {f"{file}.html" for file in files} <= set(PAGES)
+    assert {f"{file}.html" for _, file in contents()} <= set(PAGES)
     built = [page for page in PAGES if page.startswith("notebooks/")]
     assert len(built) == len(list((ROOT / "notebooks").glob("*.ipynb")))
 
