@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: attention without weights of its own."""
+"""Tensors in, tensors out: attention without parameters of its own."""
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.core import Changes

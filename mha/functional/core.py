@@ -1,6 +1,6 @@
-"""Attention, and nothing else: no argument is checked here, because whoever calls has looked at it already.
+"""Attention, and nothing else: no argument is checked here, because the caller has checked it already.
 
-:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for everybody: they ask
+:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for users: they ask
 what they were given, and call these. The layers ask once, at their door, and call these too. The order never changes,
 and every variant of later chapters is a change at a named place of it::
 
@@ -30,7 +30,7 @@ class Changes:
     It is true where something is changed.
 
     :param scores: acts on the scores, before the mask.
-    :param normalize: stands in the place of the softmax.
+    :param normalize: replaces the softmax.
     :param weights: acts on the attention weights, before dropout.
     :Taught in: split_and_merge.
     """
@@ -46,7 +46,7 @@ class Changes:
         return not (self.scores is self.normalize is self.weights is None)
 
     def then(self, later: "Changes") -> "Changes":
-        """Put other changes behind these; of two in the place of the softmax the later one counts.
+        """Append other changes to these; of two that replace the softmax the later one counts.
 
         :param later: the changes that come after these.
         """
@@ -68,7 +68,7 @@ def _behind(first: Change | None, second: Change | None) -> Change | None:
 
 
 def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
-    """Change a tensor with somebody's function; refuse a result that is no tensor of the same shape.
+    """Change a tensor with the caller's function; refuse a result that is no tensor of the same shape.
 
     :param name: what the change is called in an error.
     :param change: the function; None changes nothing.
@@ -84,7 +84,7 @@ def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
 
 
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
-    """Cut the channels of every position into heads; nothing is copied.
+    """Split the channels of every position into heads; nothing is copied.
 
     :param x: the channels of all heads side by side, (b, n, h·d).
     :param heads: how many heads, h.
@@ -150,7 +150,7 @@ def attend(
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param scale: what the scores are multiplied by; 1/√d unless given.
     :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
-    :param explicit: whether the formula is written out even where nothing is changed; False unless given.
+    :param explicit: whether the explicit formula runs even where nothing is changed; False unless given.
     :param changes: what is changed at the three named places; nothing unless given.
     """
     if explicit or (changes is not NO_CHANGES and changes):

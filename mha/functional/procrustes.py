@@ -16,7 +16,7 @@ from mha.checks import check_finite, check_whole, checked
 def best_turn(
     heads: Float[Tensor, "h n d"], layout: str | None, target: Float[Tensor, "t n d"] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Turn each head towards each target, as near as it comes.
+    """Rotate each head towards each target, as near as it comes (orthogonal Procrustes).
 
     Without a rotary layout any orthogonal matrix is allowed: with the singular values of headᵀ target = U S Vᵀ it is
     U Vᵀ, and the inner product becomes the sum of S. With a layout each pair of channels is one complex number, and the
@@ -24,8 +24,8 @@ def best_turn(
 
     :param heads: what each head makes of n tokens, (h, n, d).
     :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
-    :param target: what they are turned towards, (t, n, d); the heads themselves unless given.
-    :Shapes: returns the turns (h, t, d, d) and the cosines they reach (h, t).
+    :param target: what they are aligned with, (t, n, d); the heads themselves unless given.
+    :Shapes: returns the rotations (h, t, d, d) and the cosines they reach (h, t).
     """
     check_finite(heads=heads)
     if layout not in (None, "half", "interleaved"):
@@ -33,13 +33,13 @@ def best_turn(
     target = heads if target is None else target
     check_finite(target=target)
     if 0 in heads.shape or target.shape[1:] != heads.shape[1:]:
-        raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many words")
+        raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many tokens")
     turns, inner = _turns(heads, layout, target)
     return turns, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
 
 
 def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the turns, and the inner products that they reach."""
+    """Find the rotations, and the inner products that they reach."""
     products = torch.einsum("hnd,tne->htde", heads, target)
     if layout is None:
         u, s, vt = torch.linalg.svd(products)
@@ -56,7 +56,7 @@ def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, T
 
 @checked
 def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
-    """Name the channels that rotary positions turn together.
+    """Name the channels that rotary positions rotate together.
 
     :param d: the width of a head, even.
     :param layout: "half" or "interleaved".
@@ -68,7 +68,7 @@ def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
 
 @checked
 def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
-    """Find turns that bring the heads of a group together: first to head 0, then to their mean.
+    """Find rotations that align the heads of a group: first to head 0, then to their mean.
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
 
@@ -76,7 +76,7 @@ def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float =
     :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
     :param limit: the least gain in the sum of all cosines that is worth a round; 1e-5 unless given.
     :param rounds: how many rounds at most; 100 unless given.
-    :Shapes: returns the turns (g, d, d).
+    :Shapes: returns the rotations (g, d, d).
     """
     turns = best_turn(heads, layout, heads[:1])[0][:, 0]
     turns[0] = torch.eye(heads.shape[-1]).to(heads)

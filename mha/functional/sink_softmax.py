@@ -1,4 +1,4 @@
-"""Attention with a sink: one more thing that every query may look at, and where there is nothing to read.
+"""Attention with a sink: one more thing that every query may attend to, and where there is nothing to read.
 
 :Taught in: say_nothing.
 """
@@ -61,8 +61,8 @@ def attend_with_sink(
 ) -> Float[Tensor, "b h i c"]:
     """Read with :func:`softmax_with_sink` in place of softmax, on torch's fused kernel.
 
-    A sink is a key that every query of a head scores alike. So one word more stands in front: its value is 0, and a
-    channel of its own, which no other key has, makes its scores. That word asks too, which keeps the causal mask
+    A sink is a key that every query of a head scores alike. So one more token is added in front: its value is 0, and a
+    channel of its own, which no other key has, makes its scores. That token asks too, which keeps the causal mask
     square, and what it reads is thrown away.
 
     :param q: the queries, (b, h, i, d).

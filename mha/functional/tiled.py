@@ -1,4 +1,4 @@
-"""Attention without ever storing all weights: keys come in tiles, and a running softmax corrects what was read.
+"""Attention without ever materializing all weights: keys come in tiles, and a running softmax corrects what was read.
 
 :Taught in: counting_cost.
 """
@@ -35,7 +35,7 @@ def tiled_attention(
     :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param tile: how many keys are in a tile; 64 unless given.
-    :Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same operations.
+    :Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same FLOPs.
     :Shapes: returns the read (…, i, c).
     :Raises: ValueError for a tile below 1, and what :func:`mha.attend` refuses.
     :Source: Milakov and Gimelshein 2018 for the running softmax; Dao et al. 2022, algorithm 1, for the tiles.

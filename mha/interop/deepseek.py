@@ -30,8 +30,8 @@ OPTIONS = {
 def deepseek_plan(module: Any) -> Plan:
     """Describe ``DeepseekV2Attention`` and ``DeepseekV3Attention``: the parts of three joined matrices, by our names.
 
-    Both compute their norms in float32 whatever the weights, V2 its turns too, and their explicit path its softmax: in
-    float64 they agree with ours to about 1e-7.
+    Both compute their norms in float32 whatever the parameters, V2 its rotations too, and their explicit path its
+    softmax: in float64 they agree with ours to about 1e-7.
 
     :param module: an attention of one of these two classes.
     """

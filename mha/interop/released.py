@@ -1,7 +1,7 @@
 """A layer as models of 2025 combine it: shared keys, and around them norms, a gate or a sink, each of which may be left
 out.
 
-The layers of the course show one idea each. This one exists so that weights of such models have a place.
+The layers of the course show one idea each. This one exists so that parameters of such models can be loaded.
 
 :Taught in: say_nothing.
 """
@@ -23,7 +23,7 @@ from mha.layers.positions import RelativePositions
 
 
 class NormedLinear(nn.Linear):
-    """A projection behind which every head is brought to length √d, channel by channel weighted.
+    """A projection with QK-norm: after it every head is brought to length √d, channel by channel weighted.
 
     :Shapes: returns (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads.
     :Taught in: say_nothing.
@@ -31,9 +31,9 @@ class NormedLinear(nn.Linear):
 
     @checked
     def __init__(self, linear: nn.Linear, d_head: int, eps: float, offset: float = 0.0) -> None:
-        """Take the weights of a projection, and begin with a norm whose factors are 1.
+        """Take the parameters of a projection, and begin with a norm whose factors are 1.
 
-        :param linear: the projection, d_model → h·d; its weights are used, no copy.
+        :param linear: the projection, d_model → h·d; its parameters are used, no copy.
         :param d_head: the width of a head, d.
         :param eps: what keeps the norm from dividing by 0.
         :param offset: what is added to the weights of the norm: released models begin with ones, or with zeros and an
@@ -59,11 +59,11 @@ class ReleasedAttention(GroupedAttention):
     """Attend with shared keys, and with what models of 2025 put around them: norms, a gate, a sink.
 
     :Plain when: no norms, no gate and no sinks are asked for; then it is a :class:`mha.GroupedAttention`.
-    :Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions turn them; with
+    :Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions rotate them; with
         ``gated`` each channel that was read is multiplied by sigmoid(x W_g); with ``sinks`` each row of weights sums to
         less than 1.
     :Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
-        written down.
+        materialized.
     :Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
     :Raises: ValueError for an eps that is not positive, an offset below 0 or without norms, and as GroupedAttention.
     :Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).

@@ -37,8 +37,8 @@ class CollaborativeAttention(Heads):
     :Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weighs d channels by 1, the others
         by 0. With "share" all heads weigh all channels, and a smaller ``d_shared`` compresses them.
     :Changes: ``W_q`` and ``W_k``, of width ``d_shared``, and ``mixing`` (heads, d_shared), which multiplies queries.
-    :Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² weights; scores take
-        2·n²·heads·d_shared operations, ``heads`` times those of plain heads where nothing is compressed.
+    :Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² parameters; scores take
+        2·n²·heads·d_shared FLOPs, ``heads`` times those of plain heads where nothing is compressed.
     :Shapes: as :class:`mha.MultiHeadAttention`; a cache holds d_shared + heads numbers of a key for all heads together.
     :Raises: ValueError for fewer than 1 shared channel, an unknown fusion, blocks of unequal size.
     :Source: Cordonnier et al. 2020, section 3.
@@ -127,7 +127,7 @@ class CollaborativeAttention(Heads):
         return layer.settings(biases="qvo", positions=False) | {"fusion": "concatenate"}
 
     def _become(self, layer: Heads) -> None:
-        """Take the weights of a plain layer; what its bias of queries does becomes the content bias."""
+        """Take the parameters of a plain layer; what its bias of queries does becomes the content bias."""
         for name, weight in layer.named_parameters():
             if name not in ("W_q.bias", "W_k.bias"):
                 self.get_parameter(name)[: len(weight)].copy_(weight)

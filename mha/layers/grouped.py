@@ -1,4 +1,4 @@
-"""Several query heads read from the same keys and values, so that a cache has less to store.
+"""Several query heads read from the same keys and values, so that a KV cache has less to store.
 
 :Taught in: cache_and_sharing.
 """
@@ -26,10 +26,10 @@ class GroupedAttention(Heads):
 
     :Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
     :Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
-    :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
+    :Costs: 2 · d_model · d · (heads + kv_heads) parameters; a cache of kv_heads / heads of the usual size.
     :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
-    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
+    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one KV head.
     :Taught in: cache_and_sharing.
     """
 
@@ -105,13 +105,13 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     :param layer: a plain layer.
     :param x: what it usually reads, (b, n, d_model), with more rows than a head has channels; random rows say little.
     :param kv_heads: how many groups of heads there will be.
-    :param regroup: whether heads may change places; otherwise neighbors make a group.
+    :param regroup: whether heads may be reordered; otherwise neighbors make a group.
     :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
         values come from inputs of other widths, where x has fewer rows than a head has channels.
     :Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
-    :Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
-        from several random starts; the later gradual change with gates is left out.
-    :Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best turns
+    :Differs from the paper: groups are found from the similarity that the best rotations reach, in closed form, and by
+        swaps from several random initial orders; the later gradual change with gates is left out.
+    :Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best rotations
         so far are kept and compared, so the number of rounds differs: on one layer 41 for keys and 29 for values, where
         the code took 31 and 42.
     :Taught in: cache_and_sharing.
@@ -122,7 +122,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     if x.shape[0] * x.shape[1] < layer.d_head:
         raise ValueError(
             f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
-            "channels: on so few any two heads could be turned into each other. Give more words"
+            "channels: on so few any two heads could be rotated into each other. Give more tokens"
         )
     k, v = (split_heads(_shorter(linear(x)), layer.heads)[0] for linear in (layer.W_k, layer.W_v))
     rotary = getattr(layer.positions, "layout", None)
@@ -148,7 +148,7 @@ def _shorter(x: Tensor) -> Tensor:
 
 
 def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> None:
-    """Turn the heads inside the weights, and put them into their new order."""
+    """Rotate the heads inside the matrices, and put them into their new order."""
     for linear, turn in ((layer.W_q, turn_k), (layer.W_k, turn_k), (layer.W_v, turn_v)):
         rows = turn.mT @ linear.weight.unflatten(0, (layer.heads, -1))
         linear.weight.copy_(rows[order].flatten(0, 1))
@@ -163,7 +163,7 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
 def check_alignable(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
     if layer.kv_heads != layer.heads:
-        raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
+        raise ValueError(f"{layer.heads} heads share {layer.kv_heads} KV heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
         fits = [h for h in range(1, layer.heads + 1) if layer.heads % h == 0]
         raise ValueError(f"kv_heads = {kv_heads}: {layer.heads} heads make no such equal groups, take one of {fits}")

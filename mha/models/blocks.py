@@ -1,4 +1,4 @@
-"""What stands around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
+"""What is around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
 
 :Taught in: in_the_transformer, positions, depth_and_norms.
 """
@@ -68,10 +68,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 
 
 class Embedding(nn.Module):
-    """Turn word numbers into vectors, and mark their positions.
+    """Turn token numbers into vectors, and mark their positions.
 
     :Shapes: returns (b, n, d_model).
-    :Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not
+    :Raises: ValueError for an empty sequence and for a number that is no token, TypeError for numbers that are not
         whole.
     :Taught in: in_the_transformer.
     """
@@ -92,9 +92,9 @@ class Embedding(nn.Module):
         self.positions = None if positions is None else made("positions", positions)
 
     def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Look up each word, and add its position.
+        """Look up each token, and add its position.
 
-        :param words: token numbers from 0 to words − 1, whole, (b, n).
+        :param words: token numbers from 0 on, below the number of different tokens, whole, (b, n).
         :param start: the position of the first one; 0 unless given.
         """
         check_token_numbers(words, self.table.num_embeddings)
@@ -103,9 +103,9 @@ class Embedding(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Think about each word by itself: widen, bend, narrow again.
+    """Process each token by itself (FFN): widen, apply a nonlinearity, narrow again.
 
-    :Costs: 2 · d_model · width weights.
+    :Costs: 2 · d_model · width parameters.
     :Shapes: returns (b, n, d_model).
     :Raises: ValueError for an unknown activation.
     :Source: Vaswani et al. 2017, section 3.3.
@@ -119,7 +119,7 @@ class FeedForward(nn.Module):
         :param d_model: the width of input and output.
         :param width: the width in between.
         :param activation: the bend between the two maps, "gelu" or "relu"; "gelu" unless given.
-        :param dropout: the share dropped in training behind the bend; 0 unless given.
+        :param dropout: the share dropped in training after the nonlinearity; 0 unless given.
         """
         super().__init__()
         check_whole(d_model=d_model, width=width)

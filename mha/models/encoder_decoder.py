@@ -1,4 +1,4 @@
-"""A small encoder-decoder: it turns one text into another.
+"""A small encoder-decoder: it turns one sequence into another.
 
 :Taught in: in_the_transformer.
 """
@@ -18,10 +18,10 @@ from mha.models.transformer import DecoderLayer, EncoderLayer
 
 
 class EncoderDecoder(nn.Module):
-    """Turn one sequence into another: read the source once, then guess the target word by word.
+    """Turn one sequence into another: read the source once, then predict the target token by token.
 
-    :Shapes: returns logits (b, n, words): row i scores the word that follows target word i.
-    :Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
+    :Shapes: returns logits (b, n, words): row i scores the token that follows target token i.
+    :Raises: ValueError or TypeError for tokens that do not exist, an empty source, and sequences longer than the
         positions.
     :Source: Vaswani et al. 2017, section 3.1.
     :Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless ``norm_first=False``.
@@ -105,7 +105,7 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, source: Int[Tensor, "b j"], source_mask: Bool[Tensor, "b 1 1 j"] | None = None
     ) -> Float[Tensor, "b j m"]:
-        """Read the source: every word may look at every word that is not padding.
+        """Read the source: every token may attend to every token that is not padding.
 
         :param source: token numbers, (b, j).
         :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
@@ -123,7 +123,7 @@ class EncoderDecoder(nn.Module):
         *,
         cache: ModelCache | None = None,
     ) -> Float[Tensor, "b n w"]:
-        """Score the next word after each target word.
+        """Score the next token after each target token.
 
         :param target: token numbers, (b, n).
         :param memory: what :meth:`encode` returned, (b, j, d_model).

@@ -1,4 +1,4 @@
-"""Let a model write: one word after the other, each chosen from what the model says about the next.
+"""Let a model generate: one token after the other, each chosen from the scores of the model for the next.
 
 :Taught in: in_the_transformer.
 """
@@ -17,7 +17,7 @@ Choose = Callable[[Tensor], Tensor]
 
 @checked
 def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
-    """Choose the word with the highest score.
+    """Choose the token with the highest score.
 
     :param logits: the scores of the next token, (b, words).
     :Shapes: returns (b,).
@@ -29,27 +29,27 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
 
 @checked
 def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int | None = None) -> Choose:
-    """Make a function that draws the next word at random, likely words more often.
+    """Make a function that draws the next token at random, likely tokens more often.
 
     :param generator: where the random numbers come from.
-    :param temperature: what scores are divided by; below 1 likely words become likelier still; 1 unless given.
-    :param top_k: how many of the likeliest words can be drawn; all unless given.
+    :param temperature: what scores are divided by; below 1 likely tokens become likelier still; 1 unless given.
+    :param top_k: how many of the likeliest tokens can be drawn; all unless given.
     :Shapes: the function takes (b, words) and returns (b,).
     :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the number
-        of words.
+        of tokens.
     :Taught in: in_the_transformer.
     """
     if top_k is not None:
         check_whole(top_k=top_k)
     if not temperature > 0:
         raise ValueError(
-            f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
+            f"temperature = {temperature}: it must be positive; to take the best token use mha.models.greedy"
         )
 
     def choose(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
         k = logits.shape[-1] if top_k is None else top_k
         if not 1 <= k <= logits.shape[-1]:
-            raise ValueError(f"top_k = {k}: it must be between 1 and the number of words, {logits.shape[-1]}")
+            raise ValueError(f"top_k = {k}: it must be between 1 and the number of tokens, {logits.shape[-1]}")
         best, words = logits.topk(k)
         drawn = torch.multinomial((best / temperature).softmax(-1), 1, generator=generator)
         return words.gather(-1, drawn)[:, 0]
@@ -74,7 +74,7 @@ def unroll(
     :param stop: the number of the token that ends a sequence; once all have produced it the loop ends. None unless
         given.
     :Shapes: returns (b, n + length), or fewer columns.
-    :Raises: ValueError for a length below 1, or a ``stop`` that is no word.
+    :Raises: ValueError for a length below 1, or a ``stop`` that is no token.
     :Taught in: in_the_transformer.
     """
     check_whole(length=length)
@@ -86,7 +86,7 @@ def unroll(
         check_result("choose", word, (len(words),))
         if stop is not None:
             if not 0 <= stop < logits.shape[-1]:
-                raise ValueError(f"stop = {stop} is no word: there are {logits.shape[-1]}, numbered from 0")
+                raise ValueError(f"stop = {stop} is no token: there are {logits.shape[-1]}, numbered from 0")
             word = word.masked_fill(done, stop)
             done = done | (word == stop)
         words = torch.cat([words, word[:, None]], 1)

@@ -21,20 +21,20 @@ def check_cacheable(*layers: nn.Module) -> None:
 
 
 def check_crossing(layer: nn.Module) -> None:
-    """Refuse positions that would compare places of two different sequences."""
+    """Refuse positions that would compare two different sequences."""
     positions = getattr(layer, "positions", None)
     if positions is not None:
         raise ValueError(
-            f"the cross-attention was made with {type(positions).__name__}, which compare places within one sequence: "
+            f"the cross-attention has {type(positions).__name__}, which compare positions within one sequence: "
             "give cross_attention=, a number of heads or a function that makes a layer without positions"
         )
 
 
 def check_token_numbers(words: Tensor, known: int, name: str = "words") -> None:
-    """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
+    """Refuse what is no batch of token numbers from 0 to ``known - 1``."""
     check_is_tensor(name, words)
     if words.is_floating_point() or words.is_complex() or words.dtype == torch.bool:
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
+        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each token: torch.long")
     if words.ndim != 2 or 0 in words.shape:
         raise ValueError(
             f"{name} have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty"
@@ -48,11 +48,11 @@ def check_token_numbers(words: Tensor, known: int, name: str = "words") -> None:
     low, high = words.min().item(), words.max().item()
     if low < 0 or high >= known:
         wrong = low if low < 0 else high
-        raise ValueError(f"word number {wrong} is unknown: this model knows {known} words, numbered 0 to {known - 1}")
+        raise ValueError(f"token number {wrong} is unknown: this model knows {known} tokens, numbered 0 to {known - 1}")
 
 
 def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
-    """Refuse a mask that does not say of each of the words whether it is one."""
+    """Refuse a mask that does not say of each of the tokens whether it is one."""
     if mask is None:
         return
     check_is_tensor(name, mask)
@@ -63,7 +63,7 @@ def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
             f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, words), as of mha.padding_mask"
         )
     if mask.device != words.device:
-        raise ValueError(f"{name} is on {mask.device}, the words are on {words.device}: move one of them")
+        raise ValueError(f"{name} is on {mask.device}, the tokens are on {words.device}: move one of them")
 
 
 def check_named(name: str, mask: Tensor | None) -> None:
@@ -97,4 +97,4 @@ def check_source(source: Tensor, mask: Tensor | None) -> None:
     if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
         empty = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
         if empty:
-            raise ValueError(f"source {empty} of the batch is empty: its mask hides every word. Leave it out")
+            raise ValueError(f"source {empty} of the batch is empty: its mask hides every token. Leave it out")

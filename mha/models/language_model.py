@@ -1,4 +1,4 @@
-"""A small language model: it continues a text.
+"""A small language model: it continues a sequence.
 
 :Taught in: in_the_transformer, positions, depth_and_norms.
 """
@@ -19,10 +19,10 @@ from mha.models.transformer import EncoderLayer
 
 
 class LanguageModel(nn.Module):
-    """Guess each next word from the words before it.
+    """Predict each next token from the tokens before it.
 
-    :Shapes: returns logits (b, n, words): row i scores the word that follows word i.
-    :Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
+    :Shapes: returns logits (b, n, words): row i scores the token that follows token i.
+    :Raises: ValueError or TypeError for tokens that do not exist and sequences longer than the positions.
     :Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
     :Differs from the paper: the embedding is neither scaled nor shared with the output layer.
     :Taught in: in_the_transformer, positions, depth_and_norms.
@@ -69,7 +69,7 @@ class LanguageModel(nn.Module):
     def forward(
         self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
     ) -> Float[Tensor, "b n w"]:
-        """Embed, run the causal layers, score all words.
+        """Embed, run the causal layers, score all tokens.
 
         :param words: token numbers, (b, n); with a cache they continue what was fed before.
         :param mask: (n, n) or (b, h, n, n), True = may look, beside the causal mask; no more is hidden unless given.

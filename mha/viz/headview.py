@@ -272,7 +272,7 @@ class HeadView:
         :param q: the queries, (b, h, i, d), for each layer; with ``k`` it shows the products behind a weight; none
             unless given.
         :param k: the keys, (b, h, j, d), for each layer; none unless given.
-        :param name: stands before the number of each layer; "layer" unless given.
+        :param name: shown before the number of each layer; "layer" unless given.
         :param item: which sequence of the batch is shown, from 0; needed where it has several.
         :param together: whether all heads of the first layer are shown at once; False unless given.
         """

@@ -1,4 +1,4 @@
-"""Who looks at whom, drawn as text: one small table for each head, which a reader's own fonts can show.
+"""Which query attends to which key, drawn as text: one small table for each head, which a reader's own fonts can show.
 
 Chinese needs fonts that a picture made of dots may lack. Here every character stays a character.
 
@@ -29,7 +29,7 @@ class Looks:
     """Show which part of a source each written character looks at, head by head.
 
     In a notebook it is a picture: written characters down the side, the source along the top, and the stronger a
-    square, the larger the weight, in steps of a tenth. It takes the colors of the page it stands on. As text, and for
+    square, the larger the weight, in steps of a tenth. It takes the colors of its page. As text, and for
     a screen reader, it names the source character with the largest weight for each written one.
 
     :Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
@@ -45,7 +45,7 @@ class Looks:
         :param weights: between 0 and 1, (h, i, j).
         :param written: i characters, the queries.
         :param source: j characters, the keys.
-        :param caption: stands below the picture; nothing unless given.
+        :param caption: shown below the picture; nothing unless given.
         """
         if 0 in weights.shape or weights.is_meta:
             raise ValueError(f"weights have shape {tuple(weights.shape)} on {weights.device}: there is nothing to show")
@@ -56,7 +56,7 @@ class Looks:
             )
         if not bool(((weights >= 0) & (weights <= 1)).all()):
             raise ValueError(
-                f"weights of shape {tuple(weights.shape)}: one does not lie between 0 and 1; hand over the weights, "
+                f"weights of shape {tuple(weights.shape)}: one does not lie between 0 and 1; pass the weights, "
                 "not the scores"
             )
         self.weights, self.written, self.source = weights.detach().double(), list(written), list(source)

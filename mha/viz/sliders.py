@@ -138,7 +138,7 @@ class Frames:
 
         :param pictures: SVG by name, at least two; with several questions a name is a tuple, and the last answer
             changes first.
-        :param question: what stands before its answers; several for several choices.
+        :param question: what is shown before its answers; several for several choices.
         :param alt: what changes, in words, at least 40 characters.
         :param start: the name of the picture shown first; the first one unless given.
         """

@@ -22,7 +22,7 @@ reading_time = load("tools/reading_time.py")
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [*CHAPTERS, *ROOMS]
 SECTIONS = [
-    "The picture", "The formula", "The idea in a few lines", "The same from `mha`", "A bug from the wild",
+    "The picture", "The formula", "The idea in a few lines", "The same from `mha`",
     "What it costs", "Exercises", "Quiz", "Summary", "Sources",
 ]  # fmt: skip
 LAST = ["Exercises", "Quiz", "Summary", "Sources"]
@@ -263,22 +263,22 @@ def test_it_is_in_the_book(path):
 def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
     first = cells(path)[0].source
     assert first.startswith("# ")
-    assert first.splitlines()[0].endswith("?"), "the title is the question that the chapter answers"
+    assert re.fullmatch(r"# [^:]+: .+\?", first.splitlines()[0]), "the title: the topic, and the question that is answered"
     assert f"\n{reading_time.stated(path)} · You need: " in first, "python tools/reading_time.py --write"
     assert len(re.findall(r"^- ", first, re.MULTILINE)) >= 3, "After this chapter you can …: three points"
 
 
 def test_the_main_path_is_no_longer_than_a_reader_can_walk():
-    """The chapters of before "Heads of today"; each of those is held by its own limit."""
-    earlier = [path for path in CHAPTERS if path.stem[:2] not in ("22", "23", "24")]
-    assert sum(reading_time.measure(path)["words"] for path in earlier) <= 46_000
+    """All chapters but those on attention in current LLMs; each of those is held by its own limit."""
+    counted = [path for path in CHAPTERS if path.stem[:2] not in ("15", "16", "17")]
+    assert sum(reading_time.measure(path)["words"] for path in counted) <= 52_000
 
 
 @every_chapter
 def test_a_chapter_is_one_sitting(path):
     """What is true and does not fit goes to a side room."""
     found, (to_read, exercises) = reading_time.measure(path), reading_time.minutes(path)
-    assert found["words"] <= 2700
+    assert found["words"] <= 3000
     assert found["cells"] <= 50
     assert round(to_read, 1) <= 45
     assert exercises <= 35
@@ -299,6 +299,7 @@ def test_it_has_all_sections(path):
     found = headings(path)
     assert [section for section in SECTIONS if section not in found] == []
     assert any(heading.startswith("Experiment") for heading in found)
+    assert any(heading.startswith("A bug from the wild: ") for heading in found), "its heading names the bug"
     assert found[-4:] == LAST
     assert len(found) == len(set(found))
 

@@ -1,4 +1,4 @@
-"""Bugs of heads that have nothing to say, and of caches that forget.
+"""Bugs of attention sinks (heads that have nothing to say), and of caches that forget.
 
 :Taught in: say_nothing.
 """
@@ -22,68 +22,68 @@ ROTARY = RotaryPositions()
 
 
 def kept_after_their_rotation(q, k, v, window):
-    """Keep the last keys as they were turned when they came in; the newest word stands at the last place."""
+    """Keep the last keys as they were rotated when they came in; the newest token is at the last position."""
     kept = torch.cat([ROTARY.turn(k[:, :, t : t + 1], min(t, window - 1)) for t in range(k.shape[2])], 2)
     query = ROTARY.turn(q[:, :, -1:], min(k.shape[2], window) - 1)
     return attend(query, kept[:, :, -window:], v[:, :, -window:])
 
 
 def kept_before_their_rotation(q, k, v, window):
-    """Keep the last keys as they are, and turn them by their places among the kept ones."""
+    """Keep the last keys before rotation, and rotate them by their positions among the kept ones."""
     kept = ROTARY.turn(k[:, :, -window:])
     query = ROTARY.turn(q[:, :, -1:], min(k.shape[2], window) - 1)
     return attend(query, kept, v[:, :, -window:])
 
 
-def a_full_window_reads_like_a_short_text(read):
-    """Nine words behind a window of four: the last one reads what it would read in a text of the last four."""
+def a_full_window_reads_like_a_short_sequence(attend):
+    """Nine tokens with a window of four: the output of the last one is what a sequence of the last four gives."""
     short = [x[:, :, -4:] for x in (Q, K, V)]
-    return torch.allclose(read(Q, K, V, 4), read(*short, 4), atol=1e-5)
+    return torch.allclose(attend(Q, K, V, 4), attend(*short, 4), atol=1e-5)
 
 
 def fallback_without_the_sink(scores, sink):
-    """Take the plain softmax where the fast kernel, which knows the sink, does not run."""
+    """Take the plain softmax on a device on which the fast kernel, which has the sink, does not run."""
     return scores.softmax(-1)
 
 
 def fallback_with_the_sink(scores, sink):
-    """Let the sink take part in the sum of each row, and drop its column."""
+    """Let the sink take part in the softmax of each row, then drop its column."""
     column = sink[:, None, None].expand(*scores.shape[:-1], 1)
     return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
 
 
 def a_row_beside_a_sink_spends_less_than_one(weights):
-    """Five equal scores beside a sink of the same height: six take part, and the keys get five sixths."""
+    """Five keys and a sink with equal scores: six take part, and the keys get five sixths."""
     sums = weights(torch.zeros(2, 5, 5), torch.zeros(2)).sum(-1)
     return torch.allclose(sums, torch.tensor(5 / 6))
 
 
-def forget_the_newest(words, first, room):
-    """Where the room is full, keep the first words, and of the others those that came first."""
-    return words[:first] + words[first:][: room - first]
+def forget_the_newest(tokens, first, size):
+    """When the cache is full, keep the first tokens, and of the others those that came first."""
+    return tokens[:first] + tokens[first:][: size - first]
 
 
-def forget_the_oldest(words, first, room):
-    """Where the room is full, keep the first words, and of the others those that came last."""
-    return words[:first] + words[first:][first - room :]
+def forget_the_oldest(tokens, first, size):
+    """When the cache is full, keep the first tokens, and of the others those that came last."""
+    return tokens[:first] + tokens[first:][first - size :]
 
 
-def the_word_just_read_is_kept(forget):
-    """Read eight words with room for four, one of them the first: the last three stay beside it."""
+def the_newest_token_is_kept(forget):
+    """Read eight tokens with a cache of four, one of them the first: the last three are kept with it."""
     kept = []
-    for word in range(8):
-        kept = forget([*kept, word], 1, 4)
+    for token in range(8):
+        kept = forget([*kept, token], 1, 4)
     return kept == [0, 5, 6, 7]
 
 
 FORGETTING = (
     Exhibit(
         "Keys kept after their rotation",
-        "A model that forgets old words writes well until its window is full, and badly afterwards.",
-        "Somebody who compares a full window with a text of these words alone.",
+        "A model that forgets old tokens generates well until its window is full, and badly afterwards.",
+        "People who compare a full window with a sequence of these tokens alone.",
         kept_after_their_rotation,
         kept_before_their_rotation,
-        a_full_window_reads_like_a_short_text,
+        a_full_window_reads_like_a_short_sequence,
         lambda f: torch.allclose(
             f(Q[:, :, :4], K[:, :, :4], V[:, :, :4], 4), f(Q[:, :, :4], K[:, :, :4], V[:, :, :4], 9)
         ),
@@ -93,7 +93,7 @@ FORGETTING = (
     Exhibit(
         "A fallback that forgot the sink",
         "The same model answers differently on two devices.",
-        "Somebody who adds up a row of weights.",
+        "People who add up a row of weights.",
         fallback_without_the_sink,
         fallback_with_the_sink,
         a_row_beside_a_sink_spends_less_than_one,
@@ -102,12 +102,12 @@ FORGETTING = (
         "say_nothing#the-formula",
     ),
     Exhibit(
-        "The newest word is forgotten",
-        "A long text goes on as if nothing had happened since the window filled.",
-        "Somebody who prints which words are kept.",
+        "The newest token is forgotten",
+        "A long text continues as if nothing had happened since the window was full.",
+        "People who print which tokens are kept.",
         forget_the_newest,
         forget_the_oldest,
-        the_word_just_read_is_kept,
+        the_newest_token_is_kept,
         lambda f: len(f(list(range(9)), 1, 4)) == 4 and f(list(range(9)), 1, 4)[0] == 0,
         ("JaydenLyh/Reward-Forcing#5",),
         "say_nothing#a-cache-that-never-grows",

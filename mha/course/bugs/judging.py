@@ -1,4 +1,4 @@
-"""Bugs of judging a model, which no model can be blamed for.
+"""Bugs in the evaluation of a model.
 
 :Taught in: choosing.
 """
@@ -11,19 +11,19 @@ RIGHT = torch.cat([torch.ones(700), torch.zeros(97)])  # answers, the latest one
 
 
 def judge_full_batches(right, batch):
-    """Judge in batches, and leave the last one out where it is not full."""
+    """Evaluate in batches, and leave the last one out if it is not full."""
     batches = [part for part in right.split(batch) if len(part) == batch]
     return torch.cat(batches).mean(), sum(map(len, batches))
 
 
 def judge_everything(right, batch):
-    """Judge in batches, the last one too, however short it is."""
+    """Evaluate in batches, the last one too, however short it is."""
     batches = right.split(batch)
     return torch.cat(batches).mean(), sum(map(len, batches))
 
 
 def every_answer_counts(judge):
-    """As many answers must be judged as there are, and the size of a batch must not change the result."""
+    """All answers must be evaluated, and the size of a batch must not change the result."""
     results = [judge(RIGHT, batch) for batch in (32, 300, 512)]
     return all(count == len(RIGHT) for _, count in results) and len({share.item() for share, _ in results}) == 1
 
@@ -31,8 +31,8 @@ def every_answer_counts(judge):
 JUDGING = (
     Exhibit(
         "A test set that loses its end",
-        "The same model gets better when it is judged in larger batches.",
-        "Somebody who counts the answers that were judged.",
+        "The same model gets better when it is evaluated in larger batches.",
+        "People who count the answers that were evaluated.",
         judge_full_batches,
         judge_everything,
         every_answer_counts,

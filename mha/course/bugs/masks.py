@@ -21,18 +21,18 @@ Q, K, V = (torch.randn(1, 1, 5, 8, generator=RANDOM) for _ in range(3))
 SEE = causal_mask(5)
 
 
-def handed_over_as_hidden(q, k, v, see):
-    """Hand a mask in which True means hidden to a kernel in which True means look."""
+def passed_as_hidden(q, k, v, see):
+    """Pass a mask in which True means hidden to a kernel in which True means look."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=~see)
 
 
-def handed_over_as_seen(q, k, v, see):
-    """Hand over a mask in which True means look."""
+def passed_as_seen(q, k, v, see):
+    """Pass a mask in which True means look."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=see)
 
 
-def the_first_word_sees_itself_alone(attend):
-    """Under a causal mask the first word reads its own value and nothing else."""
+def the_first_token_sees_itself_alone(attend):
+    """Under a causal mask the first token reads its own value and nothing else."""
     return torch.allclose(attend(Q, K, V, SEE)[0, 0, 0], V[0, 0, 0], atol=1e-6)
 
 
@@ -42,7 +42,7 @@ def erased_after_the_softmax(scores, see):
 
 
 def scores_times_mask(scores, see):
-    """Multiply the scores with the mask."""
+    """Multiply the scores by the mask."""
     return (scores * see).softmax(-1)
 
 
@@ -52,7 +52,7 @@ def filled_with_almost_zero(scores, see):
 
 
 def softmax_before_the_mask(scores, see):
-    """Hide the scores when the softmax has already been taken."""
+    """Hide the scores after the softmax has been taken."""
     return scores.softmax(-1).masked_fill(~see, -torch.inf).clamp(min=0)
 
 
@@ -62,7 +62,7 @@ def hidden_before_the_softmax(scores, see):
 
 
 def hidden_scores_change_nothing(weights):
-    """Change the hidden scores: no weight may move."""
+    """Change the hidden scores: no weight may change."""
     other = torch.where(SEE, SCORES, SCORES + 3)
     return torch.allclose(weights(other, SEE), weights(SCORES, SEE), atol=1e-6)
 
@@ -86,7 +86,7 @@ def works_in_half_precision(weights):
 
 
 def a_row_of_zeros(scores, see):
-    """Give a query that may see nothing the weight zero everywhere."""
+    """Give a query that may see nothing a weight of zero on every key."""
     return hidden_before_the_softmax(scores, see).masked_fill(~see.any(-1, keepdim=True), 0)
 
 
@@ -108,8 +108,8 @@ def padding_of_four_axes(lengths, scores):
     return scores.masked_fill(~see, -torch.inf).softmax(-1)
 
 
-def each_sentence_hides_its_own_padding(weights):
-    """As many sentences as words: the second sentence has one word, so nothing may look at its others."""
+def each_sequence_hides_its_own_padding(weights):
+    """As many sequences as tokens: the second one has one token, so no query may attend to its padding."""
     found = weights([3, 1, 2], torch.zeros(3, 2, 3, 3))
     return bool((found[1, ..., 1:] == 0).all())
 
@@ -120,12 +120,12 @@ def masks_tiled(see, heads):
 
 
 def masks_interleaved(see, heads):
-    """Fold batch and heads into one axis, and repeat each sentence's mask for its heads."""
+    """Fold batch and heads into one axis, and repeat the mask of each sequence for its heads."""
     return see.repeat_interleave(heads, 0)
 
 
-def the_heads_of_a_sentence_share_its_mask(fold):
-    """Rows 0 and 1 of the folded masks belong to the two heads of sentence 0."""
+def the_heads_of_a_sequence_share_its_mask(fold):
+    """Rows 0 and 1 of the folded masks belong to the two heads of sequence 0."""
     see = torch.tensor([1.0, 0.0]).view(2, 1, 1)
     return fold(see, 2).flatten().tolist() == [1, 1, 0, 0]
 
@@ -140,8 +140,8 @@ def triangle_in_the_last_corner(new, keys):
     return torch.ones(new, keys, dtype=torch.bool).tril(keys - new)
 
 
-def a_new_word_sees_the_past(triangle):
-    """Two new words behind four old ones see five and six keys."""
+def a_new_token_sees_the_past(triangle):
+    """Two new tokens after four old ones see five and six keys."""
     return triangle(2, 6).sum(-1).tolist() == [5, 6]
 
 
@@ -154,19 +154,19 @@ def weights_fit(f):
 MASKS = (
     Exhibit(
         "True read the other way round",
-        "The training loss falls faster than it should, and the model writes nonsense.",
-        "A reader; or `leaks`, in one line.",
-        handed_over_as_hidden,
-        handed_over_as_seen,
-        the_first_word_sees_itself_alone,
+        "The training loss falls faster than it should, and the model generates nonsense.",
+        "A reader of the code; or `leaks`, in one line.",
+        passed_as_hidden,
+        passed_as_seen,
+        the_first_token_sees_itself_alone,
         lambda f: f(Q, K, V, SEE).shape == V.shape,
         ("rasbt/LLMs-from-scratch#1061", "pytorch/pytorch#170415"),
         "whose_true",
     ),
     Exhibit(
         "Weights erased after the softmax",
-        "The training loss is better than chance on random words.",
-        "Somebody who trains on random words.",
+        "The training loss is better than chance on random tokens.",
+        "People who train on random tokens.",
         erased_after_the_softmax,
         hidden_before_the_softmax,
         hidden_scores_change_nothing,
@@ -176,8 +176,8 @@ MASKS = (
     ),
     Exhibit(
         "The softmax before the mask",
-        "The mask seems to work: hidden words get the weight zero.",
-        "A reader who asks in which order the two lines should stand.",
+        "The mask seems to work: hidden tokens get the weight zero.",
+        "A reader who asks for the right order of the two lines.",
         softmax_before_the_mask,
         hidden_before_the_softmax,
         hidden_scores_change_nothing,
@@ -186,9 +186,9 @@ MASKS = (
         "masking#first-try-erase-the-weights",
     ),
     Exhibit(
-        "Scores multiplied with the mask",
+        "Scores multiplied by the mask",
         "Results depend on how much padding a batch has.",
-        "Somebody who runs a sentence alone and in a batch.",
+        "People who run a sequence alone and in a batch.",
         scores_times_mask,
         hidden_before_the_softmax,
         lambda f: bool((f(SCORES, SEE)[~SEE] == 0).all()),
@@ -198,7 +198,7 @@ MASKS = (
     ),
     Exhibit(
         "Minus nothing instead of minus infinity",
-        "The mask has no effect that anybody notices.",
+        "The mask has no visible effect.",
         "A reader who knows what ε was meant to be.",
         filled_with_almost_zero,
         hidden_before_the_softmax,
@@ -210,7 +210,7 @@ MASKS = (
     Exhibit(
         "Minus a billion in half precision",
         "The model works in float32 and raises an error in float16.",
-        "Everybody who switches on half precision.",
+        "All people who switch on half precision.",
         one_billion,
         the_least_number,
         works_in_half_precision,
@@ -220,8 +220,8 @@ MASKS = (
     ),
     Exhibit(
         "A query with nothing to see",
-        "NaN after the first batch that holds an empty sentence; after one step all weights are NaN.",
-        "Everybody, at once; the cause is harder to find.",
+        "NaN after the first batch that holds an empty sequence; after one step all parameters are NaN.",
+        "Everyone, immediately; the cause is harder to find.",
         hidden_before_the_softmax,
         a_row_of_zeros,
         nothing_to_see_is_no_number_problem,
@@ -231,33 +231,33 @@ MASKS = (
     ),
     Exhibit(
         "A padding mask of two axes",
-        "An error for most batches, and silence for those with as many sentences as words.",
-        "Somebody whose batch has another size.",
+        "An error for most batches, and none for those with as many sequences as tokens.",
+        "People whose batch has another size.",
         padding_of_two_axes,
         padding_of_four_axes,
-        each_sentence_hides_its_own_padding,
+        each_sequence_hides_its_own_padding,
         lambda f: f([3, 3, 3], torch.zeros(3, 2, 3, 3)).shape == (3, 2, 3, 3),
         ("phlippe/uvadlc_notebooks#67", "pytorch/pytorch#81830"),
         "masking#sentences-of-unequal-length",
     ),
     Exhibit(
         "Masks repeated in the wrong order",
-        "A sentence gives another result beside a long sentence than beside a short one.",
-        "Somebody who runs a sentence alone and in a batch.",
+        "The result of a sequence depends on the length of the others in its batch.",
+        "People who run a sequence alone and in a batch.",
         masks_tiled,
         masks_interleaved,
-        the_heads_of_a_sentence_share_its_mask,
+        the_heads_of_a_sequence_share_its_mask,
         lambda f: f(torch.zeros(2, 3, 3), 4).shape == (8, 3, 3),
         ("line/lighthouse#77", "ArrowLuo/CLIP4Clip#22"),
         "packed_and_folded#heads-and-sentences-in-one-axis",
     ),
     Exhibit(
         "The triangle in the wrong corner",
-        "The loss on whole texts is right, and the model repeats itself when it writes.",
-        "Somebody who compares writing with and without a cache.",
+        "The loss on whole sequences is right, and the model repeats itself when it generates.",
+        "People who compare generation with and without a KV cache.",
         triangle_in_the_first_corner,
         triangle_in_the_last_corner,
-        a_new_word_sees_the_past,
+        a_new_token_sees_the_past,
         lambda f: f(2, 6).shape == (2, 6) and torch.equal(f(5, 5), SEE),
         ("pytorch/pytorch#103082", "Dao-AILab/flash-attention#282"),
         "masking#when-the-new-words-are-few",

@@ -20,7 +20,7 @@ PLACE = "pruning_heads#a-bug-from-the-wild-heads-chosen-along-the-wrong-axis"
 
 
 def mask_on_what_nobody_reads(q, k, v, keep):
-    """Multiply the scores by the mask of heads, when the weights are made already."""
+    """Multiply the scores by the mask of heads, after the weights have been computed from them."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     weights = scores.softmax(-1)
     scores = scores * keep[:, None, None]
@@ -28,19 +28,19 @@ def mask_on_what_nobody_reads(q, k, v, keep):
 
 
 def mask_on_the_weights(q, k, v, keep):
-    """Multiply what is read with."""
+    """Multiply the weights by the mask of heads."""
     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
     return weights * keep[:, None, None] @ v
 
 
 def a_head_without_weight_is_silent(read):
-    """A head whose factor is 0 adds nothing, and the others go on."""
+    """A head whose factor is 0 adds nothing, and the others do not change."""
     found = read(Q, K, V, torch.tensor([1.0, 0.0, 1.0, 1.0]))
     return bool((found[:, 1] == 0).all()) and bool((found[:, 0] != 0).any())
 
 
 def all_kept_is_plain(read):
-    """With a factor of 1 everywhere it is plain attention."""
+    """With a factor of 1 for every head it is plain attention."""
     plain = (Q @ K.mT / Q.shape[-1] ** 0.5).softmax(-1) @ V
     return torch.allclose(read(Q, K, V, torch.ones(4)), plain, atol=1e-5)
 
@@ -53,18 +53,18 @@ def cleared_by_rows(w_o, head, width):
 
 
 def cleared_by_columns(w_o, head, width):
-    """Clear the columns of a head in the output matrix: nn.Linear stores (out, in), and heads come in."""
+    """Clear the columns of a head in the output matrix: nn.Linear stores (out, in), and heads are its input."""
     w_o = w_o.clone()
     w_o[:, head * width : (head + 1) * width] = 0
     return w_o
 
 
 def clearing_is_silencing(clear):
-    """Whoever clears a head's part of the output matrix gets what the silenced head gives."""
-    reads = torch.randn(50, 64, generator=torch.Generator().manual_seed(1))
-    silenced = reads.clone()
+    """Clearing a head's part of the output matrix must give the same as setting the head output to zero."""
+    z = torch.randn(50, 64, generator=torch.Generator().manual_seed(1))
+    silenced = z.clone()
     silenced[:, 16:32] = 0
-    return torch.allclose(reads @ clear(W_O, 1, 16).T, silenced @ W_O.T, atol=1e-4)
+    return torch.allclose(z @ clear(W_O, 1, 16).T, silenced @ W_O.T, atol=1e-4)
 
 
 def a_quarter_is_cleared(clear):
@@ -77,7 +77,7 @@ PRUNING = (
     Exhibit(
         "A mask of heads on the wrong tensor",
         "Every head can be switched off, and the model is as good as before.",
-        "Somebody who switches off all heads at once.",
+        "People who switch off all heads at once.",
         mask_on_what_nobody_reads,
         mask_on_the_weights,
         a_head_without_weight_is_silent,
@@ -87,8 +87,8 @@ PRUNING = (
     ),
     Exhibit(
         "A head cleared along the wrong axis",
-        "One head is cut and the damage is several times what was predicted.",
-        "Somebody who compares the cleared layer with a silenced head.",
+        "One head is removed and the damage is several times what was predicted.",
+        "People who compare the cleared layer with a silenced head.",
         cleared_by_rows,
         cleared_by_columns,
         clearing_is_silencing,

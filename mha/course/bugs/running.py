@@ -1,4 +1,4 @@
-"""Bugs that depend on the mode, on the order of calls, or on where the weights come from.
+"""Bugs that depend on the mode, on the order of calls, or on where the parameters come from.
 
 :Taught in: masking, in_the_transformer, positions, depth_and_norms, cache_and_sharing, feed_back.
 """
@@ -16,7 +16,7 @@ Q, K, V = (torch.randn(1, 1, 5, 8, generator=RANDOM) for _ in range(3))
 
 
 def causal_in_training_only(q, k, v, training):
-    """Hide the future while the model is trained."""
+    """Hide the future during training only."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=training)
 
 
@@ -31,12 +31,12 @@ def both_modes_agree(attend):
 
 
 def dropout_always(q, k, v, training):
-    """Hand the rate of the dropout over, whatever the mode."""
+    """Pass the dropout rate, whatever the mode."""
     return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
 
 
 def dropout_in_training(q, k, v, training):
-    """Hand the rate of the dropout over in training, and zero otherwise."""
+    """Pass the dropout rate in training, and zero otherwise."""
     return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5 if training else 0.0)
 
 
@@ -53,7 +53,7 @@ def a_mask_that_is_not_used(q, k, v, see):
 
 
 def a_mask_that_is_used(q, k, v, see):
-    """Take a mask and hand it on."""
+    """Take a mask and pass it on."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=see)
 
 
@@ -64,63 +64,63 @@ def another_mask_gives_another_result(attend):
 
 
 def norm_over_the_sum(x, norm, attend):
-    """Write the normed words over the words that the sum should carry on."""
+    """Overwrite the input, which the residual sum should carry on, with the normalized input."""
     x = norm(x)
     return x + attend(x)
 
 
 def norm_beside_the_sum(x, norm, attend):
-    """Norm what goes into the layer, and carry the words themselves on."""
+    """Normalize what goes into the layer (pre-norm), and carry the input itself on."""
     return x + attend(norm(x))
 
 
-def silent_attention_leaves_the_words(block):
-    """With attention switched off, the words come out as they went in."""
+def silent_attention_leaves_the_input(block):
+    """With attention switched off, the output of the block is its input."""
     x = torch.arange(12.0).view(1, 3, 4)
     return torch.equal(block(x, nn.LayerNorm(4), torch.zeros_like), x)
 
 
-def turn_halves(x, angle):
-    """Pair channel c with channel c + d/2, and turn each pair."""
+def rotate_halves(x, angle):
+    """Pair channel c with channel c + d/2, and rotate each pair."""
     a, b = x.chunk(2, -1)
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
 
-def turn_neighbors(x, angle):
-    """Pair channel 2c with channel 2c + 1, and turn each pair."""
+def rotate_neighbors(x, angle):
+    """Pair channel 2c with channel 2c + 1, and rotate each pair."""
     a, b = x[..., ::2], x[..., 1::2]
     return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
 
-def weights_of_neighbors_are_read_as_neighbors(turn):
-    """Weights trained with neighboring pairs must give the scores they gave in training, at every distance."""
+def what_was_trained_on_neighbors_stays_right(rotate):
+    """Parameters trained with neighboring pairs must give the scores of training, at every distance."""
     q, k, angle = Q[0, 0, 0], K[0, 0, 0], torch.tensor([1.0, 0.5, 0.25, 0.1])
-    trained = [turn_neighbors(q, angle * 0) @ turn_neighbors(k, angle * n) for n in range(4)]
-    return all(torch.allclose(turn(q, angle * 0) @ turn(k, angle * n), trained[n], atol=1e-5) for n in range(4))
+    trained = [rotate_neighbors(q, angle * 0) @ rotate_neighbors(k, angle * n) for n in range(4)]
+    return all(torch.allclose(rotate(q, angle * 0) @ rotate(k, angle * n), trained[n], atol=1e-5) for n in range(4))
 
 
 class Pointer:
-    """A place counter that two texts share."""
+    """A counter of positions that two sequences share."""
 
     def __init__(self):
-        """Begin at the first place."""
-        self.place = 0
+        """Begin at the first position."""
+        self.position = 0
 
 
-def places_that_go_on(pointer, words):
-    """Number the words from where the last text ended."""
-    first, pointer.place = pointer.place, pointer.place + words
-    return list(range(first, first + words))
+def positions_that_go_on(pointer, tokens):
+    """Number the tokens from the end of the last sequence."""
+    first, pointer.position = pointer.position, pointer.position + tokens
+    return list(range(first, first + tokens))
 
 
-def places_that_begin_again(pointer, words):
-    """Number the words of a new text from zero."""
-    pointer.place = words
-    return list(range(words))
+def positions_that_begin_again(pointer, tokens):
+    """Number the tokens of a new sequence from zero."""
+    pointer.position = tokens
+    return list(range(tokens))
 
 
-def a_second_text_is_like_a_first(number):
-    """The same text twice gets the same places twice."""
+def a_second_sequence_is_like_a_first(number):
+    """The same sequence twice gets the same positions twice."""
     pointer = Pointer()
     return number(pointer, 3) == number(pointer, 3)
 
@@ -147,8 +147,8 @@ def a_mixture_of_equal_states_is_that_state(mix):
 RUNNING = (
     Exhibit(
         "Causal in training only",
-        "Training and validation loss are worlds apart, and dropout is off.",
-        "Somebody who runs one input in both modes.",
+        "Training and validation loss are far apart, and dropout is off.",
+        "People who run one input in both modes.",
         causal_in_training_only,
         causal_always,
         both_modes_agree,
@@ -159,7 +159,7 @@ RUNNING = (
     Exhibit(
         "Dropout that never sleeps",
         "Two evaluations of the same input differ.",
-        "Somebody who evaluates twice.",
+        "People who evaluate twice.",
         dropout_always,
         dropout_in_training,
         evaluation_is_repeatable,
@@ -168,9 +168,9 @@ RUNNING = (
         "dropout",
     ),
     Exhibit(
-        "The argument that nobody reads",
-        "Padding changes results, although a mask is handed over.",
-        "Somebody who hands over a second mask.",
+        "The argument that is never used",
+        "Padding changes results, although a mask is passed.",
+        "People who pass a second mask.",
         a_mask_that_is_not_used,
         a_mask_that_is_used,
         another_mask_gives_another_result,
@@ -180,41 +180,41 @@ RUNNING = (
     ),
     Exhibit(
         "The norm overwrites the sum",
-        "A deep model trains badly, although the norm stands before each part.",
-        "Somebody who switches attention off and looks at the words.",
+        "A deep model trains badly, although it is pre-norm.",
+        "People who switch attention off and compare the output with the input.",
         norm_over_the_sum,
         norm_beside_the_sum,
-        silent_attention_leaves_the_words,
+        silent_attention_leaves_the_input,
         lambda f: f(V[0], nn.LayerNorm(8), torch.tanh).shape == V[0].shape,
         ("pytorch/pytorch#61165", "SHI-Labs/Compact-Transformers#25"),
         "depth_and_norms#a-bug-from-the-wild-a-norm-that-overwrites-the-residual",
     ),
     Exhibit(
-        "Rotary pairs of the other kind",
-        "The first word is right, then the text falls apart.",
-        "Somebody who compares two programs on more than one word.",
-        turn_halves,
-        turn_neighbors,
-        weights_of_neighbors_are_read_as_neighbors,
+        "RoPE with the other pairing",
+        "The first token is right, then the text falls apart.",
+        "People who compare two programs on more than one token.",
+        rotate_halves,
+        rotate_neighbors,
+        what_was_trained_on_neighbors_stays_right,
         lambda f: torch.equal(f(Q[0, 0, 0], torch.zeros(4)), Q[0, 0, 0]),
         ("rasbt/LLMs-from-scratch#747", "jzhang38/TinyLlama#24"),
         "positions#a-bug-from-the-wild-rope-with-the-other-pairing",
     ),
     Exhibit(
-        "A counter that is not set back",
-        "The first text is written well, the second one badly.",
-        "Somebody who asks the same question twice.",
-        places_that_go_on,
-        places_that_begin_again,
-        a_second_text_is_like_a_first,
+        "A counter that is not reset",
+        "The first answer is good, the second one bad.",
+        "People who send the same prompt twice.",
+        positions_that_go_on,
+        positions_that_begin_again,
+        a_second_sequence_is_like_a_first,
         lambda f: len(f(Pointer(), 3)) == 3,
         ("rasbt/LLMs-from-scratch#925",),
         "cache_and_sharing",
     ),
     Exhibit(
         "The softmax that is thrown away",
-        "What a model feeds back to itself grows with the text, in deep models until it overflows.",
-        "Somebody who mixes equal states, or adds the same number to all weights.",
+        "What a model feeds back to itself grows with the length of the sequence, in deep models until it overflows.",
+        "People who mix equal states, or add the same number to all logits of the mixture.",
         mixture_without_softmax,
         mixture_with_softmax,
         a_mixture_of_equal_states_is_that_state,

@@ -14,21 +14,21 @@ Q, K, V = (torch.randn(2, 4, 50, 16, generator=RANDOM) for _ in range(3))  # 4 h
 
 
 def divided_by_the_models_width(q, k):
-    """Divide the scores by the root of the model's width."""
+    """Divide the scores by the square root of the model's width."""
     return q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5
 
 
 def divided_by_the_heads_width(q, k):
-    """Divide the scores by the root of one head's width."""
+    """Divide the scores by the square root of one head's width."""
     return q @ k.mT / q.shape[-1] ** 0.5
 
 
 def multiplied_instead_of_divided(q, k):
-    """Divide by the factor that was already turned over."""
+    """Divide by a factor that is already the inverse."""
     return q @ k.mT / q.shape[-1] ** -0.5
 
 
-def scores_spread_by_one(scores):
+def scores_have_deviation_one(scores):
     """Scores of independent numbers have a standard deviation of 1."""
     return bool((scores(Q, K).std() - 1).abs() < 0.1)
 
@@ -55,18 +55,18 @@ def over_all_heads(q, k):
 
 
 def rows_sum_to_one(weights):
-    """What one query takes from all keys sums to one, in each head."""
+    """The weights of one query sum to one over its keys, in each head."""
     return torch.allclose(weights(Q, K).sum(-1), torch.ones(2, 4, 50), atol=1e-5)
 
 
 def slow_path_without_scale(q, k, v, fast):
-    """Scale in the fast path, and forget it where the fast path does not exist."""
+    """Scale in the fast path, and forget the scale if there is no fast path."""
     scale = q.shape[-1] ** -0.5 if fast else 1.0
     return (q @ k.mT * scale).softmax(-1) @ v
 
 
 def both_paths_with_scale(q, k, v, fast):
-    """Decide about the scale in one place, whatever path runs."""
+    """Scale in one line, whatever path runs."""
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
 
 
@@ -75,23 +75,23 @@ def both_paths_agree(attend):
     return torch.allclose(attend(Q, K, V, True), attend(Q, K, V, False), atol=1e-5)
 
 
-def joined_without_output_matrix(reads, w_o):
-    """Put the reads side by side and stop."""
-    return reads.transpose(1, 2).flatten(2)
+def joined_without_output_matrix(z, w_o):
+    """Concatenate the head outputs and stop."""
+    return z.transpose(1, 2).flatten(2)
 
 
-def joined_with_relu(reads, w_o):
-    """Multiply the joined reads with the output matrix, and add a ReLU."""
-    return (reads.transpose(1, 2).flatten(2) @ w_o).relu()
+def joined_with_relu(z, w_o):
+    """Multiply the concatenated head outputs by the output matrix, and apply a ReLU."""
+    return (z.transpose(1, 2).flatten(2) @ w_o).relu()
 
 
-def joined_and_mixed(reads, w_o):
-    """Multiply the joined reads with the output matrix."""
-    return reads.transpose(1, 2).flatten(2) @ w_o
+def joined_and_mixed(z, w_o):
+    """Multiply the concatenated head outputs by the output matrix."""
+    return z.transpose(1, 2).flatten(2) @ w_o
 
 
 def one_value_reaches_every_channel(join):
-    """Change one channel of the last head's read: all channels of the output must move."""
+    """Change one channel of the last head's output: all channels of the layer's output must change."""
     changed = Q.clone()
     changed[:, -1, :, -1] += 1
     w_o = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
@@ -99,7 +99,7 @@ def one_value_reaches_every_channel(join):
 
 
 def minus_twice_gives_minus_twice(join):
-    """The output is linear in the reads: minus twice the read, minus twice the output."""
+    """The layer's output is linear in the head outputs: minus twice the one, minus twice the other."""
     w_o = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     return torch.allclose(join(-2 * Q, w_o), -2 * join(Q, w_o), atol=1e-4)
 
@@ -121,31 +121,31 @@ def output_fits(f):
 
 SCORING = (
     Exhibit(
-        "The root of the wrong width",
+        "The square root of the wrong width",
         "It trains, a little worse than it should.",
-        "Somebody who measures the spread of the scores.",
+        "People who measure the standard deviation of the scores.",
         divided_by_the_models_width,
         divided_by_the_heads_width,
-        scores_spread_by_one,
+        scores_have_deviation_one,
         scores_fit,
         ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
         "why_scale#a-bug-from-the-wild-dividing-after-the-softmax",
     ),
     Exhibit(
-        "A scale that was turned over twice",
+        "A scale that was inverted twice",
         "Training is unstable, and the softmax is saturated from the first step.",
-        "Somebody who looks at the entropy of the weights.",
+        "People who look at the entropy of the weights.",
         multiplied_instead_of_divided,
         divided_by_the_heads_width,
-        scores_spread_by_one,
+        scores_have_deviation_one,
         scores_fit,
         ("AI-Hypercomputer/maxtext#1370",),
         "why_scale#experiment-four-divisors",
     ),
     Exhibit(
         "A scale in one path only",
-        "The same weights give good vectors on one machine and bad ones on another.",
-        "Somebody who compares the two paths.",
+        "The same parameters give good vectors on one machine and bad ones on another.",
+        "People who compare the two paths.",
         slow_path_without_scale,
         both_paths_with_scale,
         both_paths_agree,
@@ -156,7 +156,7 @@ SCORING = (
     Exhibit(
         "Divided after the softmax",
         "It trains, slowly; the outputs of the layer are small.",
-        "Somebody who adds up a row.",
+        "People who add up a row of weights.",
         divided_after_the_softmax,
         divided_before_the_softmax,
         rows_sum_to_one,
@@ -177,7 +177,7 @@ SCORING = (
     ),
     Exhibit(
         "One softmax over all heads",
-        "Heads compete: where one looks closely, the others go dark.",
+        "Heads compete: where one head has large weights, the others have almost none.",
         "A reader of the code; the repair improved the published numbers.",
         over_all_heads,
         divided_before_the_softmax,
@@ -189,7 +189,7 @@ SCORING = (
     Exhibit(
         "No output matrix",
         "Nothing: every shape is right, and it trains.",
-        "Somebody who compares the code with the figure of the paper.",
+        "People who compare the code with the figure in the paper.",
         joined_without_output_matrix,
         joined_and_mixed,
         one_value_reaches_every_channel,
@@ -200,7 +200,7 @@ SCORING = (
     Exhibit(
         "An output matrix with a ReLU",
         "Nothing, but no output of the layer is ever negative.",
-        "Somebody who tests that the layer is linear in its values.",
+        "People who test that the layer is linear in its values.",
         joined_with_relu,
         joined_and_mixed,
         minus_twice_gives_minus_twice,
