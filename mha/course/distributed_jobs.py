@@ -123,7 +123,7 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
             dist.barrier()
             start = time.perf_counter()
             dist.all_reduce(x)
-            x[0].item()  # a graphics card returns before it is done
+            x[0].item()  # a GPU returns before it is done
             times.append(time.perf_counter() - start)
         shortest.append(min(times))
     return shortest

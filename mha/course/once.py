@@ -1,4 +1,4 @@
-"""Trainings that several notebooks need, made once."""
+"""Training runs that several notebooks need, made once."""
 
 import os
 from collections.abc import Callable

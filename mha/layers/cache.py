@@ -371,7 +371,7 @@ class KeyValueCache(LayerCache):
 
 
 class WindowCache(KeyValueCache):
-    """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what lies between.
+    """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what is between them.
 
     Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new token sees the ``first`` tokens of the
     sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what lies before the

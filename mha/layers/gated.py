@@ -20,7 +20,7 @@ GATE_SIZES = ("head", "channel")
 
 
 class GatedAttention(Heads):
-    """Attend (gated attention), and let the query's token scale down each head output: a head may say nothing.
+    """Attend with gated attention: the query's token scales down each head output, so a head may say nothing.
 
     The gate is sigmoid(x W_g), made of the layer's input at the query, and acts between the head output and ``W_o``. It
     is one number for each head, or with ``gate="channel"`` one for each channel of each head.

@@ -20,7 +20,7 @@ from mha.layers.positions import RelativePositions
 
 
 class GroupedAttention(Heads):
-    """Attend with grouped queries (GQA): each group of query heads shares one head of keys and values.
+    """Attend with grouped queries (GQA; with one group MQA): each group of query heads shares one KV head.
 
     Keys and values are never copied for the queries that share them.
 

@@ -88,8 +88,8 @@ class LatentAttention(Heads):
     Such keys cannot be rotated by positions (RoPE). Positions get channels of their own: each head has ``d_rotary``
     more for its query, and all heads share one rotated key. There are two forms with the same result. *Expanded*,
     keys and values are made from the latents. *Absorbed*, ``W_k`` is applied to the queries and ``W_v`` to the
-    result, and the heads read the latents themselves. Without a cache the expanded form runs; with one the form that takes fewer
-    FLOPs (:func:`mha.functional.count_forms`); ``absorb`` decides it.
+    result, and the heads read the latents themselves. Without a cache the expanded form runs; with one the form that
+    takes fewer FLOPs (:func:`mha.functional.count_forms`); ``absorb`` decides it.
 
     :Plain when: ``d_rotary`` is 0, there is no norm, and ``d_latent`` is ``d_model`` with a ``W_down`` of ones on the
         diagonal: then the layer's input is kept, half as much as keys and values.

@@ -94,7 +94,7 @@ def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache
 
 
 class MergedAttention(Heads):
-    """Attend with merged attention: read a memory, and add an average.
+    """Attend with merged attention: attend to a memory, and add an average.
 
     To each head the average of the decoder's own values up to the present token is added.
 

@@ -39,7 +39,7 @@ def check_logits(sink: Logits, heads: int) -> list[float]:
 
 
 class SinkAttention(Heads):
-    """Attend beside a sink: every query may attend to it, and there is nothing to read.
+    """Attend beside an attention sink: every query may attend to it, and there is nothing to read.
 
     Its logit is one number per head, the same for all tokens. What the sink takes of a row the keys do not get, so the
     weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).

@@ -25,7 +25,7 @@ def check_crossing(layer: nn.Module) -> None:
     positions = getattr(layer, "positions", None)
     if positions is not None:
         raise ValueError(
-            f"the cross-attention has {type(positions).__name__}, which compare positions within one sequence: "
+            f"the cross-attention was made with {type(positions).__name__}, which compare positions of one sequence: "
             "give cross_attention=, a number of heads or a function that makes a layer without positions"
         )
 

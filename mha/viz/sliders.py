@@ -67,8 +67,8 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
 def roof(ridge, points: Mapping) -> str:
     """Draw a roofline on logarithmic axes, and points by their arithmetic intensity; heights are shares of the peak.
 
-    :param ridge: the intensity from which on the peak is reached, in operations per byte.
-    :param points: intensities by name, in operations per byte.
+    :param ridge: the intensity from which on the peak is reached, in FLOPs per byte.
+    :param points: intensities by name, in FLOPs per byte.
     :Taught in: counting_cost.
     """
 
@@ -85,7 +85,7 @@ def roof(ridge, points: Mapping) -> str:
         body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
     for power in range(-1, 5):
         body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")
-    body += _text(20, 210, "operations per byte", "start") + _text(330, 22, "the peak", "end")
+    body += _text(20, 210, "FLOPs per byte", "start") + _text(330, 22, "the peak", "end")
     return _svg(352, 224 + 18 * len(points), body)
 
 

@@ -22,7 +22,9 @@ def prose(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
-        parts = ["".join(cell["source"]) for cell in cells] + [json.dumps(cell["metadata"], ensure_ascii=False) for cell in cells]
+        parts = ["".join(cell["source"]) for cell in cells] + [
+            json.dumps(cell["metadata"], ensure_ascii=False) for cell in cells
+        ]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
         parts += ["".join(output.get("text", "")) for output in outputs]
         text = "\n".join(parts)
@@ -32,7 +34,9 @@ def prose(path):
 def found(path, rule):
     """What a rule finds in a file, with some words around it."""
     text = " ".join(prose(path).split())
-    return [text[max(0, one.start() - 40) : one.end() + 30] for one in re.finditer(rule["pattern"], text, re.IGNORECASE)]
+    return [
+        text[max(0, one.start() - 40) : one.end() + 30] for one in re.finditer(rule["pattern"], text, re.IGNORECASE)
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -233,6 +233,60 @@ def test_every_picture_has_an_alternative_text_and_a_caption(path):
     assert len(names) == len(set(names))
 
 
+def numbers(shown):
+    """Every number in what a figure keeps: in rows of numbers, in labels, in the call that drew it."""
+    if isinstance(shown, dict):
+        return numbers([*shown, *shown.values()])
+    if isinstance(shown, list):
+        return set().union(*map(numbers, shown))
+    found = re.findall(r"[-−]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?", str(shown))
+    return {abs(float(one.replace("−", "-").replace(",", ""))) for one in found}
+
+
+def told_but_not_drawn(told, drawn):
+    """The numbers of a text that none of the drawn ones rounds to, as they are or in percent.
+
+    Small counts are left out, and what is said of a number by more than, about, up to.
+    """
+    for found in re.finditer(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?!\w)", told):
+        word, said = found[0].rstrip(","), told[: found.start()]
+        number, half = float(word.replace(",", "")), 0.51 * 10 ** -len(word.partition(".")[2])
+        small = number <= 12 and "." not in word
+        is_drawn = any(abs(times * one - number) <= half for one in drawn for times in (1, 100))
+        if not (small or is_drawn or re.search(rf"\b(?:{BOUND})\W*\Z", said)):
+            yield f"{said[-40:]}{word}"
+
+
+BOUND = "than|above|below|under|over|up to|at least|at most|about|near|nearly|almost|close to|around"
+
+
+@every_notebook
+def test_the_numbers_told_of_a_figure_are_those_that_it_draws(path):
+    """Numbers of the notebook's own code count too: they are the settings of what is drawn."""
+    settings = numbers([cell.source for cell in code(path)])
+    for cell in pictures(path):
+        drawn = [output.metadata.get("drawn") for output in cell.outputs if "drawn" in output.get("metadata", {})]
+        about = cell.metadata.mystnb
+        for told in (about.image.alt, about.figure.caption) if drawn else ():
+            assert list(told_but_not_drawn(told, numbers(drawn) | settings)) == [], (
+                f"what is drawn says something else: {told}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ("69 percent", 1),
+        ("70 percent, and 0.70", 0),
+        ("about 69 percent", 0),
+        ("from 0.11 to 1,024", 1),
+        ("8 heads", 0),
+    ],
+)
+def test_a_number_that_is_not_drawn_is_found(told, wrong):
+    assert len(list(told_but_not_drawn(told, numbers({"y": "0.7045 1024"})))) == wrong
+
+
 @every_notebook
 def test_the_spelling_is_american(path):
     assert BRITISH.findall(prose(path)) == []
@@ -263,7 +317,9 @@ def test_it_is_in_the_book(path):
 def test_it_begins_with_a_question_the_minutes_and_what_you_need(path):
     first = cells(path)[0].source
     assert first.startswith("# ")
-    assert re.fullmatch(r"# [^:]+: .+\?", first.splitlines()[0]), "the title: the topic, and the question that is answered"
+    assert re.fullmatch(r"# [^:]+: .+\?", first.splitlines()[0]), (
+        "the title: the topic, and the question that is answered"
+    )
     assert f"\n{reading_time.stated(path)} · You need: " in first, "python tools/reading_time.py --write"
     assert len(re.findall(r"^- ", first, re.MULTILINE)) >= 3, "After this chapter you can …: three points"
 

@@ -353,7 +353,7 @@ def test_a_width_out_of_range_is_refused(reader, d_latent):
 
 
 def test_words_that_the_layer_does_not_read_are_refused(reader):
-    with pytest.raises(ValueError, match=r"words of shape \(2, 5, 11\): give words of 12 numbers"):
+    with pytest.raises(ValueError, match=r"words of shape \(2, 5, 11\): give tokens of 12 numbers"):
         compress(mha.MultiHeadAttention(12, 3), 4, torch.randn(2, 5, 11))
 
 
@@ -458,11 +458,11 @@ def test_the_sizes_of_deepseek_v2():
         ({"d_latent": 0}, ValueError, "d_latent = 0: it must be at least 1"),
         ({"d_latent": 2.5}, TypeError, "d_latent = 2.5: it must be a whole number"),
         ({"d_rotary": -2}, ValueError, "d_rotary = -2: it must be at least 0"),
-        ({"d_rotary": 3}, ValueError, "d_rotary = 3: rotary channels are turned in pairs"),
+        ({"d_rotary": 3}, ValueError, "d_rotary = 3: rotary channels are rotated in pairs"),
         ({"d_query": 0}, ValueError, "d_query = 0: it must be at least 1"),
         ({"norm": 1}, TypeError, "norm = 1: it must be True or False"),
         ({"positions": mha.RotaryPositions()}, ValueError, r"RotaryPositions turn .*d_rotary = 0 leaves no channels"),
-        ({"positions": mha.LinearBias(), "d_rotary": 2}, ValueError, "LinearBias turn nothing: give 0"),
+        ({"positions": mha.LinearBias(), "d_rotary": 2}, ValueError, "LinearBias rotate nothing: give 0"),
     ],
 )
 def test_settings_that_make_no_layer_are_refused(reader, settings, kind, message):

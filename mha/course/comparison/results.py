@@ -84,7 +84,7 @@ def label(layer: str, budget: float) -> str:
 
 @cache
 def code_hash(task: str, layer: str) -> str:
-    """Hash the code that a training of this layer on this task runs, and its settings.
+    """Hash the code that a training run of this layer on this task executes, and its settings.
 
     Comments, docstrings, annotations and the wording of errors do not count.
 

@@ -108,7 +108,9 @@ check_part = Exercise(
             lambda *a: _part(*a, count=next(n for n in range(a[5], 0, -1) if len(a[4]) // a[7] % n == 0))
         ),
         "all channels of this process became one wide head": lambda *a: _part(*a, count=1),
-        "divided by the square root of the model's width, not of the head's": lambda *a: _part(*a, scale=len(a[4]) ** -0.5),
+        "divided by the square root of the model's width, not of the head's": (
+            lambda *a: _part(*a, scale=len(a[4]) ** -0.5)
+        ),
         "the scale is forgotten": lambda *a: _part(*a, scale=1.0),
         "the channels were dealt out one by one: a head owns neighbors": (
             lambda *a: _part(*a, mine=slice(a[6], None, a[7]))
@@ -153,7 +155,9 @@ check_seconds = Exercise(
         "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
             o, n / 2, b, p, s, w
         ),
-        "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
+        "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: (
+            o / s / p + 2 * n * b / 8 / w
+        ),
         "the bytes are divided by the number of devices: they do not fall": lambda o, n, b, p, s, w: (
             o / s / p + 2 * (p - 1) / p**2 * n * b / 8 / w
         ),

@@ -73,8 +73,8 @@ def _mask(padding: list[int], old: int, new: int, *, start: int | None = None, l
     column = torch.arange(old + new)
     start = old if start is None else start
     past = column <= start + late + torch.arange(new)[:, None]
-    token = column >= torch.tensor(padding)[:, None, None, None]
-    return past & token if causal else (token & torch.ones_like(past))
+    word = column >= torch.tensor(padding)[:, None, None, None]
+    return past & word if causal else (word & torch.ones_like(past))
 
 
 def _behind(padding: list[int], old: int, new: int) -> Tensor:
