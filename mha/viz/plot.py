@@ -270,7 +270,7 @@ def tiles(
 
 
 def _show(figure: Figure, function: str, **arguments: object) -> None:
-    """Show a figure and close it. It knows the call that drew it: the book makes the call again, once more for a phone."""
+    """Show a figure and close it. It knows the call that drew it: the book makes the call again, and for a phone."""
     figure.call = function, arguments  # type: ignore[attr-defined]
     plt.show()
     plt.close(figure)

@@ -47,7 +47,7 @@ def bought(task: str, layer: str) -> float:
 
 
 def extras() -> list[tuple[str, str, float]]:
-    """List what is trained besides: rivals, heads of today, all layers twice as long, plain for an equal time.
+    """List what else is trained: baselines, heads of current LLMs, all layers twice as long, plain for an equal time.
 
     Each as (task, layer, budget), see :func:`mha.course.comparison.candidates.quality`.
 
