@@ -136,7 +136,7 @@ def page(found):
     made = {name: sum(w.numel() for w in candidates.EVERY[name].make(*SMALL).parameters()) for name in candidates.EVERY}
     rivals = [
         [name, f"{made[name]:,}", *(shown(found, task, name) for task in tasks)]
-        for name in ("plain", *candidates.RIVALS, "overlapping", "feedback", "composable")
+        for name in ("plain", *candidates.BASELINES, "overlapping", "feedback", "composable")
     ]
     longer = [[name, *(shown(found, task, name, 2.0) for task in tasks)] for name in candidates.LAYERS]
     timed = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"]

@@ -12,7 +12,7 @@ from timing import ratios, table, take_turns
 import mha
 
 CONTEXTS = (2048, 4096, 8192, 16384)
-WIDTHS = ((96, 32), (48, 16))  # latent and turned key: as many numbers as one key head, and half as many
+WIDTHS = ((96, 32), (48, 16))  # latent and turned key: as many numbers as one KV head, and half as many
 
 
 def latent_of(d_latent: int, d_rotary: int) -> mha.LatentAttention:
@@ -44,7 +44,7 @@ def latent_step(layer: mha.LatentAttention, context: int, absorb: bool) -> Calla
 
 
 def steps(seconds: float = 8.0) -> str:
-    """Compare steps of latents, absorbed and expanded, with steps of full heads and of one key head.
+    """Compare steps of latents, absorbed and expanded, with steps of full heads and of one KV head.
 
     On one thread, in time of the processor: what else a shared machine does counts little then.
     """

@@ -13,7 +13,7 @@ from mha.checks import check_finite, check_whole, checked
 
 
 @checked
-def best_turn(
+def best_rotation(
     heads: Float[Tensor, "h n d"], layout: str | None, target: Float[Tensor, "t n d"] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Rotate each head towards each target, as near as it comes (orthogonal Procrustes).
@@ -34,11 +34,11 @@ def best_turn(
     check_finite(target=target)
     if 0 in heads.shape or target.shape[1:] != heads.shape[1:]:
         raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many tokens")
-    turns, inner = _turns(heads, layout, target)
-    return turns, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
+    rotations, inner = _rotations(heads, layout, target)
+    return rotations, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
 
 
-def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
+def _rotations(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
     """Find the rotations, and the inner products that they reach."""
     products = torch.einsum("hnd,tne->htde", heads, target)
     if layout is None:
@@ -48,10 +48,10 @@ def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, T
     even, odd = pairs(d, layout)
     straight = products[..., even, even] + products[..., odd, odd]
     across = products[..., even, odd] - products[..., odd, even]
-    angle, turns = torch.atan2(across, straight), products.new_zeros(products.shape)
-    turns[..., even, even] = turns[..., odd, odd] = angle.cos()
-    turns[..., even, odd], turns[..., odd, even] = angle.sin(), -angle.sin()
-    return turns, torch.hypot(straight, across).sum(-1)
+    angle, rotations = torch.atan2(across, straight), products.new_zeros(products.shape)
+    rotations[..., even, even] = rotations[..., odd, odd] = angle.cos()
+    rotations[..., even, odd], rotations[..., odd, even] = angle.sin(), -angle.sin()
+    return rotations, torch.hypot(straight, across).sum(-1)
 
 
 @checked
@@ -67,7 +67,7 @@ def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
 
 
 @checked
-def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
+def rotate_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
     """Find rotations that align the heads of a group: first to head 0, then to their mean.
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
@@ -78,20 +78,20 @@ def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float =
     :param rounds: how many rounds at most; 100 unless given.
     :Shapes: returns the rotations (g, d, d).
     """
-    turns = best_turn(heads, layout, heads[:1])[0][:, 0]
-    turns[0] = torch.eye(heads.shape[-1]).to(heads)
-    turned = heads @ turns
-    reached = pairwise(turned).sum()
+    rotations = best_rotation(heads, layout, heads[:1])[0][:, 0]
+    rotations[0] = torch.eye(heads.shape[-1]).to(heads)
+    rotated = heads @ rotations
+    reached = pairwise(rotated).sum()
     for _ in range(rounds if len(heads) > 2 else 0):
-        found = _turns(heads, layout, turned.mean(0, keepdim=True))[0][:, 0]
+        found = _rotations(heads, layout, rotated.mean(0, keepdim=True))[0][:, 0]
         nearer = heads @ found
         now = pairwise(nearer).sum()
         if now > reached:
-            turns, turned = found, nearer
+            rotations, rotated = found, nearer
         if now - reached < limit:
             break
         reached = now
-    return turns
+    return rotations
 
 
 @checked

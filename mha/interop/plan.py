@@ -135,11 +135,11 @@ def check_shapes(plan: Plan) -> None:
     }
     need |= {"W_o": (s["d_model"], inner)}
     if "d_latent" in s:
-        asked, turned = s["d_query"] or s["d_model"], s["d_rotary"]
+        asked, rotated = s["d_query"] or s["d_model"], s["d_rotary"]
         need |= {
             "W_q": (inner, asked),
-            "W_rotary_q": (s["heads"] * turned, asked),
-            "W_rotary_k": (turned, s["d_model"]),
+            "W_rotary_q": (s["heads"] * rotated, asked),
+            "W_rotary_k": (rotated, s["d_model"]),
         }
         need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
         need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}

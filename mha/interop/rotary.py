@@ -109,30 +109,30 @@ class PartialRotary(RotaryPositions):
     """
 
     @checked
-    def __init__(self, turned: int, base: float = 10000.0) -> None:
+    def __init__(self, rotated: int, base: float = 10000.0) -> None:
         """Choose the channels and their waves.
 
-        :param turned: how many channels of each head are rotated, the first ones; even, at least 2.
+        :param rotated: how many channels of each head are rotated, the first ones; even, at least 2.
         :param base: of the longest wave; 10000 unless given.
         """
         super().__init__(base, precision=torch.float32)
-        if turned < 2 or turned % 2:
-            raise ValueError(f"turned = {turned}: give an even number of channels, at least 2")
-        self.turned = turned
+        if rotated < 2 or rotated % 2:
+            raise ValueError(f"rotated = {rotated}: give an even number of channels, at least 2")
+        self.rotated = rotated
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Rotate the first channels.
 
         :param x: queries or keys, (b, h, n, d).
         :param start: the position of the first one; 0 unless given.
         """
-        if x.shape[-1] < self.turned:
-            raise ValueError(f"heads of width {x.shape[-1]} have no {self.turned} channels that could be rotated")
-        return torch.cat([super().turn(x[..., : self.turned], start), x[..., self.turned :]], -1)
+        if x.shape[-1] < self.rotated:
+            raise ValueError(f"heads of width {x.shape[-1]} have no {self.rotated} channels that could be rotated")
+        return torch.cat([super().rotate(x[..., : self.rotated], start), x[..., self.rotated :]], -1)
 
     def extra_repr(self) -> str:
         """Show the settings when the layer is printed."""
-        return f"{super().extra_repr()}, turned={self.turned}"
+        return f"{super().extra_repr()}, rotated={self.rotated}"
 
 
 @checked

@@ -75,14 +75,14 @@ class GivenAngles(RotaryPositions):
         super().__init__(layout=layout)
         self.waves = cos[:, None], sin[:, None]
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Rotate as many channels as there are angles for, the first ones.
 
         :param x: queries or keys, (b, h, n, d).
         :param start: without effect: the angles are given.
         """
-        turned = 2 * self.waves[0].shape[-1]
-        return torch.cat([super().turn(x[..., :turned], start), x[..., turned:]], -1)
+        rotated = 2 * self.waves[0].shape[-1]
+        return torch.cat([super().rotate(x[..., :rotated], start), x[..., rotated:]], -1)
 
     def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         cos, sin = self.waves
@@ -100,7 +100,7 @@ def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
     if angles is None or not isinstance(layer.positions, RotaryPositions):
         yield
         return
-    own, pairs = layer.positions, place_for(layer)["turned"] // 2
+    own, pairs = layer.positions, place_for(layer)["rotated"] // 2
     if isinstance(angles, Tensor):  # DeepSeek-V2 passes complex numbers, one for each pair
         cos, sin = angles.real, angles.imag
     else:  # most list every angle twice, once for each half of a head; gpt-oss writes it once
@@ -305,8 +305,8 @@ def place_of(theirs: nn.Module) -> dict[str, Any]:
     if "d_latent" in plan.sizes:  # keys and values come from the tokens, through the latent
         sizes |= {"kdim": sizes["d_model"], "vdim": sizes["d_model"]}
     weight = next(theirs.parameters())
-    turned = turned_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
-    return sizes | {"turned": turned, "dtype": weight.dtype, "device": weight.device}
+    rotated = rotated_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
+    return sizes | {"rotated": rotated, "dtype": weight.dtype, "device": weight.device}
 
 
 @checked
@@ -316,21 +316,21 @@ def place_for(layer: Heads) -> dict[str, Any]:
     :param layer: any layer with heads.
     """
     latent = isinstance(layer, LatentAttention)
-    turned = turned_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
+    rotated = rotated_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
     widths = [layer.d_model] * 2 if latent else [layer.W_k.in_features, layer.W_v.in_features]
-    sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "turned": turned}
+    sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "rotated": rotated}
     return sizes | {"dtype": layer.W_o.weight.dtype, "device": layer.W_o.weight.device}
 
 
 @checked
-def turned_channels(positions: nn.Module | None, width: int) -> int:
+def rotated_channels(positions: nn.Module | None, width: int) -> int:
     """Count the channels of a head that positions rotate.
 
     :param positions: what acts inside the layer, or None.
     :param width: of a head.
     """
     if isinstance(positions, PartialRotary):
-        return positions.turned
+        return positions.rotated
     return width if isinstance(positions, RotaryPositions) else 0
 
 
@@ -338,7 +338,7 @@ WORDS = {
     "d_model": "the width of the tokens",
     "kdim": "the width of what keys are made of",
     "vdim": "the width of what values are made of",
-    "turned": "the channels of a head that rotary positions rotate",
+    "rotated": "the channels of a head that rotary positions rotate",
     "dtype": "the type of the parameters",
     "device": "where the parameters are",
 }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_finite, check_like_weights, checked
 from mha.functional.attention import split_heads
-from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
+from mha.functional.procrustes import best_rotation, group_heads, likeness, rotate_group
 from mha.layers.inputs import check_groups
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
@@ -130,14 +130,14 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     groups = torch.arange(layer.heads).view(kv_heads, size).tolist()
     before = {"keys": likeness(k, groups), "values": likeness(v, groups)}
     if regroup and 1 < size < layer.heads:
-        groups = group_heads(best_turn(k, rotary)[1] + best_turn(v, None)[1], size)
+        groups = group_heads(best_rotation(k, rotary)[1] + best_rotation(v, None)[1], size)
     new = copy.deepcopy(layer)
-    turn_k, turn_v = torch.eye(layer.d_head).to(k).expand(2, layer.heads, -1, -1).clone()
+    rotation_k, rotation_v = torch.eye(layer.d_head).to(k).expand(2, layer.heads, -1, -1).clone()
     for group in groups:
-        turn_k[group], turn_v[group] = turn_group(k[group], rotary), turn_group(v[group], None)
+        rotation_k[group], rotation_v[group] = rotate_group(k[group], rotary), rotate_group(v[group], None)
     order = [head for group in groups for head in group]
-    _write(new, order, turn_k, turn_v)
-    after = {"keys": likeness(k @ turn_k, groups), "values": likeness(v @ turn_v, groups)}
+    _write(new, order, rotation_k, rotation_v)
+    after = {"keys": likeness(k @ rotation_k, groups), "values": likeness(v @ rotation_v, groups)}
     return Aligned(new, groups, before, after)
 
 
@@ -147,14 +147,14 @@ def _shorter(x: Tensor) -> Tensor:
     return (torch.linalg.qr(rows, mode="r").R if len(rows) > rows.shape[1] else rows)[None]
 
 
-def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> None:
+def _write(layer: Heads, order: list[int], rotation_k: Tensor, rotation_v: Tensor) -> None:
     """Rotate the heads inside the matrices, and put them into their new order."""
-    for linear, turn in ((layer.W_q, turn_k), (layer.W_k, turn_k), (layer.W_v, turn_v)):
-        rows = turn.mT @ linear.weight.unflatten(0, (layer.heads, -1))
+    for linear, rotation in ((layer.W_q, rotation_k), (layer.W_k, rotation_k), (layer.W_v, rotation_v)):
+        rows = rotation.mT @ linear.weight.unflatten(0, (layer.heads, -1))
         linear.weight.copy_(rows[order].flatten(0, 1))
         if linear.bias is not None:
-            linear.bias.copy_((linear.bias.view(layer.heads, 1, -1) @ turn)[order].flatten())
-    columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ turn_v
+            linear.bias.copy_((linear.bias.view(layer.heads, 1, -1) @ rotation)[order].flatten())
+    columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ rotation_v
     layer.W_o.weight.copy_(columns[order].transpose(0, 1).flatten(1))
     if layer.positions is not None:
         layer.positions = layer.positions.take_heads(order, layer.heads)

@@ -53,12 +53,12 @@ def check_widths(d_latent: int, d_rotary: int, d_query: int | None) -> None:
         raise ValueError(f"d_rotary = {d_rotary}: rotary channels are rotated in pairs, so it must be even")
 
 
-def turns(positions: RelativePositions | None) -> bool:
+def rotates(positions: RelativePositions | None) -> bool:
     """Whether positions change queries and keys themselves, and not only the scores.
 
     :param positions: what a layer has inside; None where it has nothing.
     """
-    return positions is not None and type(positions).turn is not RelativePositions.turn
+    return positions is not None and type(positions).rotate is not RelativePositions.rotate
 
 
 def choose_positions(positions: RelativePositions | None, d_rotary: int) -> RelativePositions | None:
@@ -71,13 +71,13 @@ def choose_positions(positions: RelativePositions | None, d_rotary: int) -> Rela
     if positions is None:
         return RotaryPositions(layout="interleaved") if d_rotary else None
     name = type(positions).__name__
-    if turns(positions) and not d_rotary:
+    if rotates(positions) and not d_rotary:
         raise ValueError(
             f"{name} rotate queries and keys, but d_rotary = 0 leaves no channels for it: keys made from latents "
             "cannot be rotated, because W_k could not be absorbed any more. Give d_rotary, the width of a key of "
             "its own"
         )
-    if d_rotary and not turns(positions):
+    if d_rotary and not rotates(positions):
         raise ValueError(f"d_rotary = {d_rotary} channels are there to be rotated, but {name} rotate nothing: give 0")
     return positions
 
@@ -254,9 +254,9 @@ class LatentAttention(Heads):
 
         :param rows: latents and rotated keys, (b, 1, j, d_latent + d_rotary).
         """
-        latents, turned = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
+        latents, rotated = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
         k, v = (split_heads(linear(latents), self.heads) for linear in (self.W_k, self.W_v))
-        return torch.cat([k, turned[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
+        return torch.cat([k, rotated[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
 
     def read_expanded(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         """Read in the expanded form: every head has keys and values of its own.
@@ -281,8 +281,8 @@ class LatentAttention(Heads):
         :param is_causal: as there.
         """
         w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
-        own, turned = q.split([self.d_head, self.d_rotary], -1)
-        read, share = self._read_latents(torch.cat([own @ w_k, turned], -1), own, rows, mask, is_causal)
+        own, rotated = q.split([self.d_head, self.d_rotary], -1)
+        read, share = self._read_latents(torch.cat([own @ w_k, rotated], -1), own, rows, mask, is_causal)
         heads = read @ w_v.mT
         return heads if self.W_v.bias is None else heads + share * self.W_v.bias.to(heads).view(self.heads, 1, -1)
 
@@ -316,7 +316,7 @@ class LatentAttention(Heads):
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Let the latent be as wide as the input; :func:`compress` makes narrower ones."""
-        settings = layer.settings(positions=not turns(layer.positions))
+        settings = layer.settings(positions=not rotates(layer.positions))
         kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
         if {kdim, vdim} != {layer.d_model}:
             raise ValueError(
@@ -423,13 +423,13 @@ class LatentAttention(Heads):
 
     def _peak_expanded(self, b: int, i: int, j: int, stored: bool) -> int:
         """Count the numbers that live beside queries and rows at the fullest moment of the expanded form."""
-        of_head, turned = b * self.heads, self.d_head + self.d_rotary
-        k, v, scores = of_head * j * turned, of_head * j * self.d_head, of_head * i * j
+        of_head, rotated = b * self.heads, self.d_head + self.d_rotary
+        k, v, scores = of_head * j * rotated, of_head * j * self.d_head, of_head * i * j
         if stored:
-            return k + v + of_head * i * turned + k + 2 * scores
+            return k + v + of_head * i * rotated + k + 2 * scores
         if self.d_rotary:  # keys are joined and values are padded: twice there is an old and a new tensor
-            return k + max(2 * v, v + k, k + of_head * i * (turned + 1))
-        return k + v + of_head * i * (turned + 1)
+            return k + max(2 * v, v + k, k + of_head * i * (rotated + 1))
+        return k + v + of_head * i * (rotated + 1)
 
     def _peak_absorbed(self, b: int, i: int, j: int, stored: bool) -> int:
         """Count the numbers that live beside queries and rows at the fullest moment of the absorbed form."""
@@ -471,7 +471,7 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     wrong = own or any(tuple(linear.weight.shape) != shared for linear in (layer.W_k, layer.W_v))
     if wrong or tuple(layer.W_q.weight.shape) != (layer.heads * layer.d_head, layer.d_model):
         raise ValueError(f"{name} is no layer of plain heads over one sequence, which may share keys: give such a one")
-    if turns(layer.positions):
+    if rotates(layer.positions):
         raise ValueError(
             f"this layer has {type(layer.positions).__name__} inside, which rotate the keys after W_k: such keys are "
             "not made from a latent. Take a layer without them"

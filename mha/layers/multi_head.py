@@ -139,13 +139,13 @@ class Heads(nn.Module):
             return q, k, v
         k, v = cache.update(k, v)
         if raw and self.positions is not None:
-            k = self.positions.turn(k, cache.length - k.shape[2])
+            k = self.positions.rotate(k, cache.length - k.shape[2])
         return q, k, v
 
     def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
         """Split queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
         x = core.split_heads(x, heads)
-        return x if self.positions is None or start is None else self.positions.turn(x, start)
+        return x if self.positions is None or start is None else self.positions.rotate(x, start)
 
     def changes(self) -> Changes:
         """Say what this kind of layer changes between scores and weights; plain attention changes nothing."""

@@ -124,7 +124,7 @@ LAYOUTS = ("half", "interleaved")
 class RelativePositions(nn.Module):
     """What a layer asks of its ``positions``: rotate queries and keys, or change scores. This one does neither.
 
-    A layer calls :meth:`turn` on its queries and on its keys, after they are split into heads and before a cache
+    A layer calls :meth:`rotate` on its queries and on its keys, after they are split into heads and before a cache
     stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
 
     :Taught in: positions.
@@ -132,7 +132,7 @@ class RelativePositions(nn.Module):
 
     bias: Callable[[Tensor], Tensor] | None = None
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Mark queries or keys at positions ``start`` to ``start + n - 1``.
 
         :param x: queries or keys.
@@ -182,7 +182,7 @@ class RotaryPositions(RelativePositions):
             raise ValueError(f"precision = {precision}: it is torch.float64 or torch.float32")
         self.base, self.layout, self.precision = base, layout, precision
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Rotate every pair of channels by the angle of its position."""
         check_tensor(4, x=x)
         check_whole(0, start=start)

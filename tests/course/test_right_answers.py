@@ -388,7 +388,7 @@ ANSWERS = {
     "in_the_transformer.check_cross": cross,
     "in_the_transformer.check_greedy": greedy,
     "positions.check_distance": rope_free_bias,
-    "positions.check_turn": turned,
+    "positions.check_rotation": turned,
     "depth_and_norms.check_unlike": unlike,
     "depth_and_norms.check_norm": norm,
     "reading_heads.check_induction": induction,

@@ -190,7 +190,7 @@ def test_qwen3_next_says_the_same_with_its_gated_layer_swapped():
     theirs = transformers.Qwen3NextForCausalLM(config).eval().float()
     ours, (ids, real) = copy.deepcopy(theirs), words()
     layer = swap(ours)
-    assert (layer.gated, layer.norm_offset, layer.positions.turned) == (True, 1.0, 4)
+    assert (layer.gated, layer.norm_offset, layer.positions.rotated) == (True, 1.0, 4)
     close(ours(ids).logits, theirs(ids).logits)
     how = {"attention_mask": real, "max_new_tokens": 4, "do_sample": False}
     assert torch.equal(ours.generate(ids, **how), theirs.generate(ids, **how))

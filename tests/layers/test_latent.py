@@ -232,7 +232,7 @@ def test_a_prompt_in_pieces_with_padding_in_front_reads_as_each_text_alone(setti
 
 @torch.no_grad()
 def test_a_refused_call_leaves_the_rows_as_they_were(reader):
-    layer, x = made(KINDS["turned"]), torch.randn(2, 5, 12)
+    layer, x = made(KINDS["rotated"]), torch.randn(2, 5, 12)
     cache = layer.new_cache(4)
     layer(x[:, :3], cache=cache, is_causal=True)
     before = cache._k.clone()
@@ -477,7 +477,7 @@ def test_a_value_of_its_own_and_another_sequence_with_places_are_refused(reader)
     with pytest.raises(ValueError, match=r"query \(2, 5, 12\) and key \(1, 5, 12\) must have one batch size"):
         layer(x, x[:1])
     with pytest.raises(ValueError, match=r"RotaryPositions.*cross-attention"):
-        made(KINDS["turned"])(x, torch.randn(2, 4, 12))
+        made(KINDS["rotated"])(x, torch.randn(2, 4, 12))
     with pytest.raises(ValueError, match=r"value \(2, 4, 12\) is another tensor than key \(2, 5, 12\)"):
         layer.project(x, x, torch.randn(2, 4, 12))
     with pytest.raises(TypeError, match="absorb = 1: it must be True or False"):

@@ -23,15 +23,15 @@ ROTARY = RotaryPositions()
 
 def kept_after_their_rotation(q, k, v, window):
     """Keep the last keys as they were rotated when they came in; the newest token is at the last position."""
-    kept = torch.cat([ROTARY.turn(k[:, :, t : t + 1], min(t, window - 1)) for t in range(k.shape[2])], 2)
-    query = ROTARY.turn(q[:, :, -1:], min(k.shape[2], window) - 1)
+    kept = torch.cat([ROTARY.rotate(k[:, :, t : t + 1], min(t, window - 1)) for t in range(k.shape[2])], 2)
+    query = ROTARY.rotate(q[:, :, -1:], min(k.shape[2], window) - 1)
     return attend(query, kept[:, :, -window:], v[:, :, -window:])
 
 
 def kept_before_their_rotation(q, k, v, window):
     """Keep the last keys before rotation, and rotate them by their positions among the kept ones."""
-    kept = ROTARY.turn(k[:, :, -window:])
-    query = ROTARY.turn(q[:, :, -1:], min(k.shape[2], window) - 1)
+    kept = ROTARY.rotate(k[:, :, -window:])
+    query = ROTARY.rotate(q[:, :, -1:], min(k.shape[2], window) - 1)
     return attend(query, kept, v[:, :, -window:])
 
 

@@ -72,7 +72,7 @@ LAYERS = {
 
 # Plain layers with other sizes: two and four heads with the weights of the composable layer (7,892 beside 7,840), four
 # with those of the overlapping one (4,748 beside 4,736), and a step between.
-RIVALS = {
+BASELINES = {
     "plain, 2 × 30": Candidate(lambda d, h: mha.MultiHeadAttention(d, 2, d_head=30)),
     "plain, 4 × 15": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=15)),
     "plain, 4 × 12": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=12)),
@@ -87,7 +87,7 @@ IN_ORDER = "what a token reads depends on the order in which the tokens before i
 TODAY = {
     "sink": Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "gated": Candidate(lambda d, h: mha.GatedAttention(d, h)),
-    "one key head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
+    "one KV head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
     "latent": Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
     "linear": Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta": Candidate(lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER)),
@@ -99,7 +99,7 @@ TODAY = {
     ),
 }
 
-EVERY = LAYERS | RIVALS | TODAY
+EVERY = LAYERS | BASELINES | TODAY
 
 
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:

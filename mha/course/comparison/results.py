@@ -56,7 +56,7 @@ def extras() -> list[tuple[str, str, float]]:
     found = []
     for task in candidates.TASKS:
         able = [name for name, c in (candidates.LAYERS | candidates.TODAY).items() if task not in c.refuses]
-        found += [(task, name, 1.0) for name in (*candidates.RIVALS, *able) if name not in candidates.LAYERS]
+        found += [(task, name, 1.0) for name in (*candidates.BASELINES, *able) if name not in candidates.LAYERS]
         found += [(task, name, 2.0) for name in able]
         found += [(task, "plain", budget) for budget in sorted({bought(task, name) for name in able} - {1.0, 2.0})]
     return found

@@ -155,9 +155,7 @@ check_seconds = Exercise(
         "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
             o, n / 2, b, p, s, w
         ),
-        "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: (
-            o / s / p + 2 * n * b / 8 / w
-        ),
+        "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
         "the bytes are divided by the number of devices: they do not fall": lambda o, n, b, p, s, w: (
             o / s / p + 2 * (p - 1) / p**2 * n * b / 8 / w
         ),

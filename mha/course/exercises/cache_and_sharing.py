@@ -195,7 +195,7 @@ def _any_heads(draw: Draw) -> tuple:
     return draw.normal(n, d) + draw.one_of([0.0, 1.0]), draw.normal(n, d, scales=(1.0, 10.0)) + draw.one_of([0.0, 1.0])
 
 
-check_turn = Exercise(
+check_rotation = Exercise(
     name="align one head with another",
     solution=_turn,
     cases=_heads,

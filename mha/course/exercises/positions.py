@@ -116,14 +116,14 @@ def _any_queries(draw: Draw) -> tuple:
     return x, draw.integer(0, draw.one_of([0, 9, 3000]))
 
 
-check_turn = Exercise(
+check_rotation = Exercise(
     name="rotary positions",
-    solution=lambda x, start: RotaryPositions().turn(x, start),
+    solution=lambda x, start: RotaryPositions().rotate(x, start),
     cases=_queries,
     legal=_any_queries,
     mistakes={
         "channels 2c and 2c + 1 are paired: that is the interleaved layout": (
-            lambda x, start: RotaryPositions(layout="interleaved").turn(x, start)
+            lambda x, start: RotaryPositions(layout="interleaved").rotate(x, start)
         ),
         "the positions begin at 0 whatever `start` is, as they do when a cache is forgotten": (
             lambda x, _start: _turned(x, 0)
