@@ -52,7 +52,7 @@ def code(*functions):
 
 
 def link(place):
-    """A link to the section of a chapter or side room, such as "split_and_merge#a-bug-from-the-wild-view-without-transpose"."""
+    """A link to a section of a chapter or side room, given by topic, as in "masking#the-formula"."""
     topic, hash_sign, heading = place.partition("#")
     path = named(topic)
     kind = "room" if path in ROOMS else "chapter"

@@ -233,7 +233,9 @@ def keep_numbers(app, env):
         env.titles[name]["secnumber"] = (number,)
         env.toc_secnumbers[name] = {}
         for entry in env.tocs[name].findall(nodes.reference):
-            own = (number,) if entry["anchorname"] == "" else None  # a section without an entry is given that of its page
+            own = (
+                (number,) if entry["anchorname"] == "" else None
+            )  # a section without an entry is given that of its page
             env.toc_secnumbers[name][entry["anchorname"]] = entry["secnumber"] = own
         for kind, figures in env.toc_fignumbers.get(name, {}).items():
             env.toc_fignumbers[name][kind] = {label: (number, n) for n, label in enumerate(figures, 1)}

@@ -129,7 +129,7 @@ def test_set() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
 
 
 @torch.no_grad()
-def test_loss(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None = None) -> float:
+def loss_on(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None = None) -> float:
     """Compute the loss on the test set, in nats per character; heads that ``keep`` leaves out are silent.
 
     :Taught in: pruning_heads.
@@ -145,4 +145,4 @@ def both(model: nn.Module, keep: Mapping[str, Iterable[int]] | None = None) -> f
 
     :Taught in: pruning_heads.
     """
-    return sum(test_loss(model, skill, keep) for skill in test_set()) / 2
+    return sum(loss_on(model, skill, keep) for skill in test_set()) / 2

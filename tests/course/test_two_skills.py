@@ -27,10 +27,10 @@ def test_the_examination_is_new_english():
 def test_an_untrained_model_pays_about_the_logarithm_of_its_alphabet_and_silence_changes_the_price():
     torch.manual_seed(0)
     model, letters = two_skills.make(), two_skills.characters()[2]
-    paid = two_skills.test_loss(model, "chants")
+    paid = two_skills.loss_on(model, "chants")
     assert abs(paid - math.log(letters)) < 0.4
-    assert two_skills.test_loss(model, "chants", {"decoder.0.attention": []}) != paid
-    half = (paid + two_skills.test_loss(model, "English")) / 2
+    assert two_skills.loss_on(model, "chants", {"decoder.0.attention": []}) != paid
+    half = (paid + two_skills.loss_on(model, "English")) / 2
     assert abs(two_skills.both(model) - half) < 1e-9
 
 

@@ -8,8 +8,7 @@ class Exhibit(NamedTuple):
     """One bug: its symptom, who would notice it, the broken and the mended code, and the test that tells them apart.
 
     ``test`` takes one of the two functions and says whether it is right; ``weak`` is a check that both pass.
-    ``place`` is the section of a chapter where the bug is taught, as
-    "split_and_merge#a-bug-from-the-wild-view-without-transpose".
+    ``place`` is the section of a chapter where the bug is taught, as "masking#the-formula".
     """
 
     title: str
