@@ -145,7 +145,7 @@ POINTS = re.compile(r"^- (.*?)(?=\n- |\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def describe_page(app, name, template, context, doctree):
-    """Describe a notebook by what the reader can do afterwards, and pages without a text of their own, as the search."""
+    """Describe a notebook by what it shows, and pages without a text of their own, such as the search."""
     if doctree is None:
         text = f"{context.get('title') or name} – {app.config.project}"
         context["metatags"] = f'{context.get("metatags", "")}<meta name="description" content="{html.escape(text)}" />'
@@ -158,9 +158,9 @@ def what_it_shows(notebook):
     if not notebook.is_file():
         return ""
     first = "".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"])
-    title, _, *rest = first.split("\n\n")
+    paragraphs = first.split("\n\n")[2:]  # after the title and the minutes
     points = [" ".join(point.rstrip(".").split()) for point in POINTS.findall(first)]
-    text = f"You learn to {'; '.join(points)}." if points else " ".join(rest[0].split()) if rest else ""
+    text = f"You learn to {'; '.join(points)}." if points else " ".join(" ".join(paragraphs[:1]).split())
     text = re.sub(r"\[([^]]*)\]\([^)]*\)|\{\w+(?::\w+)?\}`[^`]*`", r"\1", text)
     return re.sub(r"[*`$\\]", "", text)[:200]
 
