@@ -249,7 +249,7 @@ MASKS = (
         the_heads_of_a_sequence_share_its_mask,
         lambda f: f(torch.zeros(2, 3, 3), 4).shape == (8, 3, 3),
         ("line/lighthouse#77", "ArrowLuo/CLIP4Clip#22"),
-        "packed_and_folded#heads-and-sentences-in-one-axis",
+        "packed_and_folded#heads-and-sequences-in-one-axis",
     ),
     Exhibit(
         "The triangle in the wrong corner",
