@@ -19,7 +19,7 @@ PAGE = ROOT / "book" / "bug_museum.md"
 
 HEAD = f"""# The bug museum
 
-Here stand {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each is made small: the
+Here are {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each is made small: the
 broken lines, the test that sees the bug, and the mended lines. **Both versions pass a weak check**, usually that the
 shapes are right. That is why the bugs lived so long. The tests of the course run every exhibit: the broken one must
 fail its test, the mended one must pass it.

@@ -35,8 +35,8 @@ you disagree with a cell, change it and see.
 {choice}
 
 **Where texts contradict each other.** Is one head self-attention ({one} and {two})? Do more heads mean more parameters
-({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the word cut, or its
-projection ({six})? Is the intensity below 1, or about 1 ({seven})? And is "multi-head" the joined row, or what the
+({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the input cut, or its
+projection ({six})? Is the arithmetic intensity below 1, or about 1 ({seven})? And is "multi-head" the concatenation, or what the
 output matrix makes of it ({eight})? Each pair is decided in one place.
 """
 PAIRS = {

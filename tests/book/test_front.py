@@ -61,7 +61,7 @@ def test_what_only_chapters_need_is_asked_for_by_name(tmp_path):
 
 def test_every_number_of_the_first_screen_holds():
     wrong = int(re.search(r"(\d+) wrong answers", (ROOT / "book/checkers.md").read_text("utf8"))[1])
-    bugs = int(re.search(r"Here stand (\d+) bugs", (ROOT / "book/bug_museum.md").read_text("utf8"))[1])
+    bugs = int(re.search(r"Here are (\d+) bugs", (ROOT / "book/bug_museum.md").read_text("utf8"))[1])
     chapters = len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
     said = [
         re.search(rf"{words}", README)
