@@ -1,4 +1,4 @@
-"""Trainings that several notebooks need, made once."""
+"""Models that several notebooks need, trained once."""
 
 import os
 from collections.abc import Callable

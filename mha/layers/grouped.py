@@ -29,7 +29,7 @@ class GroupedAttention(Heads):
     :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
     :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
-    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one key head.
+    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one KV head (MQA).
     :Taught in: cache_and_sharing.
     """
 
@@ -163,7 +163,7 @@ def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> No
 def check_alignable(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
     if layer.kv_heads != layer.heads:
-        raise ValueError(f"{layer.heads} heads share {layer.kv_heads} key heads already: align the plain layer")
+        raise ValueError(f"{layer.heads} heads share {layer.kv_heads} KV heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
         fits = [h for h in range(1, layer.heads + 1) if layer.heads % h == 0]
         raise ValueError(f"kv_heads = {kv_heads}: {layer.heads} heads make no such equal groups, take one of {fits}")

@@ -290,7 +290,7 @@ def test_what_cannot_be_aligned_is_refused(reader):
     text = torch.randn(2, 5, NARROW)
     with pytest.raises(ValueError, match=r"kv_heads = 4: 6 heads make no such equal groups.*\[1, 2, 3, 6\]"):
         align_heads(plain(), text, 4)
-    with pytest.raises(ValueError, match="share 3 key heads already"):
+    with pytest.raises(ValueError, match="share 3 KV heads already"):
         align_heads(mha.GroupedAttention(18, 6, 3), torch.randn(2, 5, 18), 1)
     with pytest.raises(ValueError, match=r"widths \(4, 15\)"):
         align_heads(plain(kdim=4), text, 2)
