@@ -46,6 +46,8 @@ FOR_ALL = [  # what who listens to a page, or speaks to it, needs otherwise: (pa
     # the theme's name for its button differs from the words on it; the logo stands in no part of the page
     (re.compile(r'(<button class="btn search-button-field [^>]*?) title="Search" aria-label="Search"'), r"\1"),
     (re.compile(r'<div id="pst-primary-sidebar" '), r'\g<0>role="region" aria-label="The book" '),
+    # the arrow that opens the pages under a page
+    (re.compile(r'<summary>(?=<span class="toctree-toggle")'), '<summary aria-label="Pages under this one">'),
     (re.compile(r'<aside class="margin'), '<aside role="note" class="margin'),  # no part of the page beside its text
     (re.compile(r'<th class="head([^"]*)"><p></p></th>'), r'<td class="head\1"></td>'),
 ]

@@ -1,4 +1,4 @@
-"""What trained heads do, and which may go."""
+"""What trained heads do, and which may go: importance, gates, masks, pruning, and a detector of leaks."""
 
 from mha.analysis.gates import Gates, HardConcrete
 from mha.analysis.importance import head_importance

@@ -29,7 +29,7 @@ class GroupedAttention(Heads):
     :Costs: 2 · d_model · d · (heads + kv_heads) parameters; a cache of kv_heads / heads of the usual size.
     :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
-    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one KV head.
+    :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one KV head (MQA).
     :Taught in: cache_and_sharing.
     """
 

@@ -7,8 +7,8 @@ from mha.course.once import once
 
 
 @pytest.fixture
-def trainings(monkeypatch, tmp_path):
-    """The folder that other processes would share, and a training that counts how often it is done."""
+def counted(monkeypatch, tmp_path):
+    """The folder that other processes would share, and a training run that is counted."""
     monkeypatch.setenv("MHA_ONCE", str(tmp_path))
     done = []
 
@@ -26,8 +26,8 @@ def trainings(monkeypatch, tmp_path):
     return train, done
 
 
-def test_another_process_reads_what_the_first_has_trained(trainings):
-    train, done = trainings
+def test_another_process_reads_what_the_first_has_trained(counted):
+    train, done = counted
     first, after = train("a"), torch.rand(2)
     second = train("a")
     assert torch.equal(second.weight, first.weight)
@@ -36,16 +36,16 @@ def test_another_process_reads_what_the_first_has_trained(trainings):
     assert done == ["a"]
 
 
-def test_other_settings_are_trained_anew(trainings):
-    train, done = trainings
+def test_other_settings_are_trained_anew(counted):
+    train, done = counted
     train("a"), train("b")
     torch.set_default_dtype(torch.float32)
     assert train("a").weight.dtype == torch.float32
     assert done == ["a", "b", "a"]
 
 
-def test_without_a_folder_each_process_trains_its_own(trainings, monkeypatch):
-    train, done = trainings
+def test_without_a_folder_each_process_trains_its_own(counted, monkeypatch):
+    train, done = counted
     monkeypatch.delenv("MHA_ONCE")
     train("a"), train("a")
     assert done == ["a", "a"]
