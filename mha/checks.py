@@ -207,6 +207,8 @@ def _rule_of_class(kind: Any) -> Rule | None:
     def check(name: str, value: Any) -> None:
         if not isinstance(value, wanted):
             _refuse(name, value, _ONE.get(origin.__name__, f"a {origin.__name__}"))
+        if isinstance(value, str | bytes) and any(inside) and str not in typing.get_args(kind):
+            _refuse(name, value, "a list, a tuple or the like")  # not its letters or bytes, one by one
         if any(inside) and not isinstance(value, collections.abc.Iterator):
             _check_inside(inside, name, value)
 

@@ -527,7 +527,8 @@ def shown(value: Any) -> list[str]:
     elif isinstance(value, np.ndarray):
         words += [str(value.shape), "array"]
     elif isinstance(value, dict | list | tuple | set | range) and len(value):
-        words += [repr(x) for x in value]
+        words += [repr(x) for x in value] + [f"({len(value)},)"]
+        words += [str(x.dtype) for x in value if isinstance(x, Tensor)]
     elif isinstance(value, nn.Module):
         words += ["module"]
     return words
@@ -592,6 +593,8 @@ def call(target: Target, replaced: str | None = None, make: Callable[[], Any] = 
         if replaced is None:
             raise
         message = str(error)
+        if target.name in NEVER and target.name.split(".")[-2] in message:
+            return "refused", None
         named = re.search(rf"\b{replaced}\b", message)
         if named and any(word and word in message for word in shown(value)):
             return "refused", None
