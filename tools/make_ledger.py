@@ -36,8 +36,8 @@ you disagree with a cell, change it and see.
 
 **Where texts contradict each other.** Is one head self-attention ({one} and {two})? Do more heads mean more parameters
 ({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the input cut, or its
-projection ({six})? Is the arithmetic intensity below 1, or about 1 ({seven})? And is "multi-head" the concatenation, or what the
-output matrix makes of it ({eight})? Each pair is decided in one place.
+projection ({six})? Is the arithmetic intensity below 1, or about 1 ({seven})? And is "multi-head" the concatenation, or
+what the output matrix makes of it ({eight})? Each pair is decided in one place.
 """
 PAIRS = {
     "one": "128", "two": "139", "three": "5", "four": "127", "five": "17", "six": "9", "seven": "32", "eight": "100",

@@ -73,7 +73,7 @@ def choose_positions(positions: RelativePositions | None, d_rotary: int) -> Rela
     name = type(positions).__name__
     if rotates(positions) and not d_rotary:
         raise ValueError(
-            f"{name} rotate queries and keys, but d_rotary = 0 leaves no channels for it: keys made from latents "
+            f"{name} rotate queries and keys, but d_rotary = 0 leaves no channels for that: keys made from latents "
             "cannot be rotated, because W_k could not be absorbed any more. Give d_rotary, the width of a key of "
             "its own"
         )
