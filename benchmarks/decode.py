@@ -1,6 +1,6 @@
 """Questions: what does one more word cost behind a cache, can it be predicted, and what do shared heads save?
 
-On a computer with a graphics card the same tables are made there in bfloat16.
+On a computer with a GPU the same tables are made there in bfloat16.
 """
 
 import itertools
@@ -19,7 +19,7 @@ D_MODEL, HEADS, SHARED = 512, 8, 2
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
 GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
-BATCH = 64 if GPU else 1  # one word alone leaves a graphics card waiting for its own calls
+BATCH = 64 if GPU else 1  # one word alone leaves a GPU waiting for its own calls
 TURNING = (4096 if GPU else 256) * 2**20  # bytes of caches that take turns: more than the processor's caches hold
 
 
@@ -91,7 +91,7 @@ def predicted(seconds: float = 6.0) -> str:
             numbers = f"{1e3 * expected:.2f}", f"{1e3 * found['step']:.2f}", f"{expected / found['step']:.2f}"
             rows.append([f"{kv_heads} of {HEADS}", str(context), f"{moved / 2**20:.1f}", *numbers])
             print(rows[-1], f"{size / found['read'] / 1e9:.1f} GB/s", flush=True)
-    return table(["key heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
+    return table(["KV heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
 
 
 def cached(context: int = 4096, seconds: float = 20.0) -> str:
@@ -152,7 +152,14 @@ with torch.no_grad():
         numbers = f"{found['again']:.2f}", f"{found['shared']:.2f}"
         rows.append([str(n), *numbers, *(f"{peak:.0f} MB" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"])
         print(rows[-1], flush=True)
-    head = ["words", "the same again", f"time, {SHARED} of {HEADS}", "peak, all", f"peak, {SHARED} of {HEADS}", "ratio"]
+    head = [
+        "tokens",
+        "the same again",
+        f"time, {SHARED} of {HEADS}",
+        "peak, all",
+        f"peak, {SHARED} of {HEADS}",
+        "ratio",
+    ]
     return table(head, rows)
 
 

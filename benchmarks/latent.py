@@ -52,7 +52,7 @@ def steps(seconds: float = 8.0) -> str:
     torch.set_num_threads(1)
     for context in CONTEXTS:
         runs = {"full": step_of(layer_of(HEADS), context), "again": step_of(layer_of(HEADS), context)}
-        runs["1 key head"] = step_of(layer_of(1), context)
+        runs["1 KV head"] = step_of(layer_of(1), context)
         for d_latent, d_rotary in WIDTHS:
             layer = latent_of(d_latent, d_rotary)
             runs[f"{d_latent} + {d_rotary}"] = latent_step(layer, context, True)
@@ -63,4 +63,4 @@ def steps(seconds: float = 8.0) -> str:
         print(rows[-1], flush=True)
     torch.set_num_threads(threads)
     names = [f"{c} + {r}, absorbed" for c, r in WIDTHS]
-    return table(["context", "the same again", "1 key head (128 numbers)", *names, "96 + 32, expanded"], rows)
+    return table(["context", "the same again", "1 KV head (128 numbers)", *names, "96 + 32, expanded"], rows)

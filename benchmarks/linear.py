@@ -34,7 +34,7 @@ def long_texts(seconds: float = 6.0) -> str:
         found = ratios(take_turns(runs, seconds, at_least=5), "plain")
         rows.append([str(n), *(f"{found[name]:.2f}" for name in ("again", "linear", "delta"))])
         print(rows[-1], flush=True)
-    return table(["words", "the same again", "linear, chunks of 64", "delta rule, chunks of 64"], rows)
+    return table(["tokens", "the same again", "linear, chunks of 64", "delta rule, chunks of 64"], rows)
 
 
 def _step(layer: mha.Heads, context: int) -> tuple[Callable[[], None], int]:

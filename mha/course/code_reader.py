@@ -1,4 +1,4 @@
-"""The small model of chapter 10 and its side rooms: it reads Python code, and random words that repeat.
+"""The small model of chapter 10 and its side rooms: it reads Python code, and random tokens that repeat.
 
 :Taught in: reading_heads.
 """
@@ -41,7 +41,7 @@ def training_code() -> Code:
 
 @cache
 def test_set() -> TestSet:
-    """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 words each.
+    """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 tokens each.
 
     :Taught in: reading_heads.
     """
@@ -66,12 +66,12 @@ def small_model(vocabulary: int, width: int, heads: int, layers: int = 2) -> Lan
     )
 
 
-def token_losses(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
-    """Say what the model pays to guess each next word, in nats.
+def token_losses(model: nn.Module, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
+    """Give the loss at each next token, in nats.
 
     :Taught in: reading_heads.
     """
-    return F.cross_entropy(model(words[:, :-1]).mT, words[:, 1:], reduction="none")
+    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none")
 
 
 def fit(

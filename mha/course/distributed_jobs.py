@@ -62,7 +62,7 @@ def whole(found: Tensor) -> Tensor:
     return found.full_tensor() if isinstance(found, DTensor) else found
 
 
-def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict:
+def parallel_step(kv_heads: int = 4, crossing: bool = False) -> dict:
     """Do :func:`one_step` with the heads spread over all processes.
 
     :Taught in: across_machines.

@@ -75,13 +75,13 @@ def make(heads: int = 8, d: int = 64, layers: int = 2) -> LanguageModel:
     )
 
 
-def losses(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
+def losses(model: nn.Module, tokens: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
     """Say what the model pays for each example, in nats per character.
 
     :Taught in: pruning_heads.
     """
-    logits = model(words[:, :-1])
-    return F.cross_entropy(logits.mT, words[:, 1:], reduction="none").mean(1)
+    logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
 
 def teach(
@@ -134,10 +134,10 @@ def loss_on(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | No
 
     :Taught in: pruning_heads.
     """
-    words, start = test_set()[skill]
+    tokens, start = test_set()[skill]
     with mask_heads(model, keep or {}):
-        logits = model(words[:, :-1])[:, start:]
-    return F.cross_entropy(logits.mT, words[:, 1 + start :]).item()
+        logits = model(tokens[:, :-1])[:, start:]
+    return F.cross_entropy(logits.mT, tokens[:, 1 + start :]).item()
 
 
 def both(model: nn.Module, keep: Mapping[str, Iterable[int]] | None = None) -> float:

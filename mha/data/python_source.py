@@ -36,12 +36,12 @@ Place = tuple[int | None, int | None]  # line and column
 class Program(NamedTuple):
     """Tokens of a program, and where its names got their values.
 
-    :param words: the tokens, n of them.
+    :param tokens: the tokens, n of them.
     :param names: (n, n), True where a use of a name meets the latest place that set it.
     :Taught in: reading_heads.
     """
 
-    words: list[str]
+    tokens: list[str]
     names: Tensor
 
 
@@ -115,13 +115,13 @@ STANDINS = 32  # tokens that replace the many rare names
 class Code(NamedTuple):
     """Functions, one after the other: tokens as numbers and, for each use of a local name, where it was set.
 
-    :param words: the tokens as numbers, (n,).
+    :param tokens: the tokens as numbers, (n,).
     :param set_at: the place where a name got its value, (n,); −1 for tokens that are no use of a local name.
     :param names: what the numbers mean.
     :Taught in: reading_heads.
     """
 
-    words: Tensor
+    tokens: Tensor
     set_at: Tensor
     names: list[str]
 
@@ -160,18 +160,18 @@ def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int
     if not programs:
         raise ValueError(f"programs = {programs!r}: give at least one")
     if like is None:
-        common = Counter(word for program in programs for word in program.words).most_common(size)
-        names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(word for word, _ in common)]
+        common = Counter(token for program in programs for token in program.tokens).most_common(size)
+        names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(token for token, _ in common)]
     else:
         names = like.names
     number = {name: n for n, name in enumerate(names)}
-    words: list[int] = []
+    tokens: list[int] = []
     set_at: list[int] = []
     for program in programs:
-        start, uses = len(words), program.names.any(1)
+        start, uses = len(tokens), program.names.any(1)
         set_at += torch.where(uses, program.names.int().argmax(1) + start, -1).tolist()
-        words += _known(program.words, number)
-    return Code(torch.tensor(words), torch.tensor(set_at), names)
+        tokens += _known(program.tokens, number)
+    return Code(torch.tensor(tokens), torch.tensor(set_at), names)
 
 
 @checked
@@ -188,11 +188,13 @@ def pieces(
     :Taught in: reading_heads.
     """
     check_whole(count=count, n=n)
-    if n >= len(code.words):
-        raise ValueError(f"n = {n}: this code has {len(code.words)} tokens, so a piece has 1 to {len(code.words) - 1}")
-    start = torch.randint(len(code.words) - n, (count, 1), generator=generator)
+    if n >= len(code.tokens):
+        raise ValueError(
+            f"n = {n}: this code has {len(code.tokens)} tokens, so a piece has 1 to {len(code.tokens) - 1}"
+        )
+    start = torch.randint(len(code.tokens) - n, (count, 1), generator=generator)
     places = start + torch.arange(n)
-    return code.words[places], code.set_at[places][:, :, None] == places[:, None]
+    return code.tokens[places], code.set_at[places][:, :, None] == places[:, None]
 
 
 def _cut(source: str) -> list[str]:
@@ -215,12 +217,14 @@ def _complete(text: str) -> bool:
     return True
 
 
-def _known(words: Sequence[str], number: dict[str, int]) -> list[int]:
+def _known(tokens: Sequence[str], number: dict[str, int]) -> list[int]:
     """Replace rare tokens; a rare name always by the same stand-in, given out in turn."""
     standins: dict[str, str] = {}
-    first = sum(map(len, words[:8]))  # so that functions begin at different stand-ins, the same in every run
-    for word in words:
-        if word not in number and word.isidentifier():
-            standins.setdefault(word, f"name{(first + len(standins)) % STANDINS}")
-    other = {word: standins.get(word, "0…" if word[0].isdigit() else "'…'") for word in words if word not in number}
-    return [number[other.get(word, word)] for word in words]
+    first = sum(map(len, tokens[:8]))  # so that functions begin at different stand-ins, the same in every run
+    for token in tokens:
+        if token not in number and token.isidentifier():
+            standins.setdefault(token, f"name{(first + len(standins)) % STANDINS}")
+    other = {
+        token: standins.get(token, "0…" if token[0].isdigit() else "'…'") for token in tokens if token not in number
+    }
+    return [number[other.get(token, token)] for token in tokens]

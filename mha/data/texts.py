@@ -18,7 +18,7 @@ BRACKETS = ("(", "[", "{", ")", "]", "}", "·")  # and a filler
 
 @checked
 def repeats(
-    count: int, n: int, *, generator: torch.Generator, words: int = 64, periods: tuple[int, int] = (4, 20)
+    count: int, n: int, *, generator: torch.Generator, vocab_size: int = 64, periods: tuple[int, int] = (4, 20)
 ) -> Int[Tensor, "b n"]:
     """Make random tokens that repeat with a random period: nothing can be predicted but by looking back.
 
@@ -27,12 +27,12 @@ def repeats(
     :param count: how many sequences, b.
     :param n: how many tokens each has.
     :param generator: where the random numbers come from.
-    :param words: how many different tokens there are; 64 unless given.
+    :param vocab_size: how many different tokens there are; 64 unless given.
     :param periods: the shortest and the longest, in tokens; 4 and 20 unless given.
     :Shapes: returns (b, n).
     :Taught in: reading_heads.
     """
-    drawn = torch.randint(words, (count, n), generator=generator)
+    drawn = torch.randint(vocab_size, (count, n), generator=generator)
     period = torch.randint(periods[0], periods[1] + 1, (count, 1), generator=generator)
     return drawn.gather(1, torch.arange(n) % period)
 

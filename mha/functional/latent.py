@@ -32,12 +32,12 @@ class Latent(NamedTuple):
 
 @checked
 def fit_latent(
-    w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int, words: Float[Tensor, "... m"] | None = None
+    w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int, tokens: Float[Tensor, "... m"] | None = None
 ) -> Latent:
     """Find the shortest way through ``d_latent`` numbers that changes two projections least.
 
     It cuts the singular values of both, laid below each other: no other factors of that width come closer to the two
-    together (Frobenius norm). With ``words``, it is not the matrices that come closest but the keys and values of these
+    together (Frobenius norm). With ``tokens``, not the matrices come closest but the keys and values of these
     tokens, taken together: what no token ever shows need not be kept. Give thousands of tokens, which the layer really
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
     rank of the pair on nothing changes.
@@ -45,7 +45,7 @@ def fit_latent(
     :param w_k: the keys' weight matrix as ``nn.Linear`` stores it, (k, m).
     :param w_v: that of the values, (v, m).
     :param d_latent: the width of the latent, c.
-    :param words: embeddings that the layer reads, (..., m); all directions count alike unless given.
+    :param tokens: embeddings that the layer reads, (..., m); all directions count alike unless given.
     :Shapes: in the result the rows of ``down`` are orthonormal.
     :Raises: ValueError where weights and tokens are of different width or type, where ``d_latent`` is below 1 or above
         that width, where there are no tokens or only zeros.
@@ -63,7 +63,7 @@ def fit_latent(
     if not 1 <= d_latent <= w_k.shape[1]:
         raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a token, where nothing changes")
     both = torch.cat([w_k, w_v]).double()
-    shape = None if words is None else _shape_of(words, w_k)
+    shape = None if tokens is None else _shape_of(tokens, w_k)
     seen = both if shape is None else both @ shape.mT
     left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < w_k.shape[1])
     up = torch.zeros(len(left), w_k.shape[1], dtype=left.dtype, device=left.device)
@@ -76,16 +76,16 @@ def fit_latent(
     return Latent(down.to(w_k), keys, values)
 
 
-def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
+def _shape_of(tokens: Tensor, weight: Tensor) -> Tensor:
     """Return the triangle R of tokens = QR: projections of the tokens are as large as those of its rows."""
-    check_like_weights("words", words, weight)
-    check_finite(words=words)
-    if words.shape[-1:] != weight.shape[1:] or not words.any():
+    check_like_weights("tokens", tokens, weight)
+    check_finite(tokens=tokens)
+    if tokens.shape[-1:] != weight.shape[1:] or not tokens.any():
         raise ValueError(
-            f"words of shape {tuple(words.shape)}: give tokens of {weight.shape[1]} numbers, as the matrices read "
+            f"tokens of shape {tuple(tokens.shape)}: give tokens of {weight.shape[1]} numbers, as the matrices read "
             "them, and not only zeros"
         )
-    rows = words.reshape(-1, words.shape[-1]).double()
+    rows = tokens.reshape(-1, tokens.shape[-1]).double()
     little = RIDGE * rows.square().sum().div(rows.shape[1]).sqrt()
     return torch.linalg.qr(  # type: ignore[no-any-return]
         torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])

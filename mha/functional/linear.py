@@ -56,7 +56,7 @@ def linear_attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b h j d"],
     v: Float[Tensor, "b h j c"],
-    words: Bool[Tensor, "..."] | None = None,
+    is_token: Bool[Tensor, "..."] | None = None,
     *,
     is_causal: bool = False,
     state: Float[Tensor, "b h d e"] | None = None,
@@ -70,7 +70,7 @@ def linear_attention(
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
     :param v: the values, (b, h, j, c).
-    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token; False unless given.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
@@ -82,20 +82,20 @@ def linear_attention(
     """
     check_flag(is_causal=is_causal)
     check_table_inputs(q, k, v, state, form, chunk, extra=1)
-    _check_words(words, k)
+    _check_is_token(is_token, k)
     if is_causal and q.shape[-2] != k.shape[-2]:
         raise ValueError(
             f"is_causal = True with q {tuple(q.shape)} and k {tuple(k.shape)}: each token writes and reads, so there "
             "must be as many queries as keys"
         )
-    return read_linear(q, k, v, words, is_causal=is_causal, state=state, form=form, chunk=chunk)
+    return read_linear(q, k, v, is_token, is_causal=is_causal, state=state, form=form, chunk=chunk)
 
 
 def read_linear(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    words: Tensor | None = None,
+    is_token: Tensor | None = None,
     *,
     is_causal: bool,
     state: Tensor | None = None,
@@ -107,7 +107,7 @@ def read_linear(
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
     :param v: the values, (b, h, j, c).
-    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
@@ -116,11 +116,11 @@ def read_linear(
     kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
     q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
     v = torch.cat([v, ones], -1)
-    if words is not None:
-        k = k.masked_fill(~words.mT, 0)
+    if is_token is not None:
+        k = k.masked_fill(~is_token.mT, 0)
     with torch.autocast(q.device.type, enabled=False):
         if is_causal:
-            found, state = _FORMS[form](_Words(q, k, v), _start(k, v, state), chunk)
+            found, state = _FORMS[form](_Tokens(q, k, v), _start(k, v, state), chunk)
         else:
             state = _start(k, v, state) + k.mT @ v
             found = q @ state
@@ -193,7 +193,7 @@ def apply_delta_rule(
     """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     with torch.autocast(q.device.type, enabled=False):
-        found, state = _FORMS[form](_Words(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
+        found, state = _FORMS[form](_Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
     return found.to(kind), state
 
 
@@ -242,13 +242,13 @@ def make_delta_weights(
     """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
     with torch.autocast(q.device.type, enabled=False):
-        return _Table.of(_Words(q, k, k, beta, log_decay, erase), scores).weights()
+        return _Table.of(_Tokens(q, k, k, beta, log_decay, erase), scores).weights()
 
 
 # ---- the three forms
 
 
-class _Words(NamedTuple):
+class _Tokens(NamedTuple):
     """What some tokens ask, hold and write; ``beta`` and ``log_decay`` are None where they would be 1 and 0."""
 
     q: Tensor
@@ -258,7 +258,7 @@ class _Words(NamedTuple):
     log_decay: Tensor | None = None
     erase: bool = False
 
-    def cut(self, size: int) -> "_Words":
+    def cut(self, size: int) -> "_Tokens":
         """Cut the tokens into chunks, (b, h, chunks, size, …); tokens that write nothing pad the last one."""
         short = -self.q.shape[2] % size
 
@@ -267,7 +267,7 @@ class _Words(NamedTuple):
 
         beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
         q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
-        return _Words(q, k, v, beta, log_decay, self.erase)
+        return _Tokens(q, k, v, beta, log_decay, self.erase)
 
 
 class _Table(NamedTuple):
@@ -277,29 +277,29 @@ class _Table(NamedTuple):
     diagonal; ``left`` (…, n, 1) is what decay leaves of the state at each token, ``last`` of each token at the end.
     """
 
-    words: _Words
+    tokens: _Tokens
     reads: Tensor
     system: Tensor | None
     left: Tensor | None
     last: Tensor | None
 
     @classmethod
-    def of(cls, words: _Words, scores: Tensor | None = None) -> "_Table":
+    def of(cls, tokens: _Tokens, scores: Tensor | None = None) -> "_Table":
         """Multiply queries and keys with keys."""
-        between = None if words.log_decay is None else _between(words.log_decay)
+        between = None if tokens.log_decay is None else _between(tokens.log_decay)
 
         def lower(x: Tensor) -> Tensor:
             return x.tril() if between is None else x * between
 
-        reads = lower(words.q @ words.k.mT if scores is None else scores)
-        system = lower(_times(words.beta, words.k) @ words.k.mT) if words.erase else None
-        left = None if words.log_decay is None else words.log_decay.cumsum(-1).exp()[..., None]
+        reads = lower(tokens.q @ tokens.k.mT if scores is None else scores)
+        system = lower(_times(tokens.beta, tokens.k) @ tokens.k.mT) if tokens.erase else None
+        left = None if tokens.log_decay is None else tokens.log_decay.cumsum(-1).exp()[..., None]
         last = None if between is None else between[..., -1, :, None]
-        return cls(words, reads, system, left, last)
+        return cls(tokens, reads, system, left, last)
 
     def solve(self, wanted: Tensor) -> Tensor:
         """Find what is really written, when each token subtracts what the tokens before it wrote."""
-        wanted = _times(self.words.beta, wanted)
+        wanted = _times(self.tokens.beta, wanted)
         if self.system is None:
             return wanted
         return torch.linalg.solve_triangular(  # type: ignore[no-any-return]
@@ -311,7 +311,7 @@ class _Table(NamedTuple):
         found = self.reads
         if self.system is not None:
             found = torch.linalg.solve_triangular(self.system, found, upper=False, left=False, unitriangular=True)
-        return found if self.words.beta is None else found * self.words.beta[..., None, :]
+        return found if self.tokens.beta is None else found * self.tokens.beta[..., None, :]
 
 
 def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
@@ -341,15 +341,15 @@ def _between(log_decay: Tensor) -> Tensor:
     return later.cumsum(-2).masked_fill(~square.tril(), -torch.inf).exp()
 
 
-def _chunked(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def _chunked(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     """Parallel within chunks, recurrent from chunk to chunk."""
-    n = words.q.shape[2]
+    n = tokens.q.shape[2]
     if min(chunk, n) == 1:
-        return _recurrent(words, state)
-    table = _Table.of(words.cut(min(chunk, n)))
-    q, k, v = table.words.q, table.words.k, table.words.v
+        return _recurrent(tokens, state)
+    table = _Table.of(tokens.cut(min(chunk, n)))
+    q, k, v = table.tokens.q, table.tokens.k, table.tokens.v
     asking = _times(table.left, q)
-    if words.erase:
+    if tokens.erase:
         written, known = table.solve(torch.cat([v, _times(table.left, k)], -1)).split([v.shape[-1], k.shape[-1]], -1)
     else:
         written, known = table.solve(v), None
@@ -362,34 +362,34 @@ def _chunked(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     return torch.cat(found, 2)[:, :, :n], state
 
 
-def _parallel(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def _parallel(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     """One chunk for all tokens."""
     del chunk
-    table = _Table.of(words)
-    wanted = words.v - _times(table.left, words.k) @ state if words.erase else words.v
+    table = _Table.of(tokens)
+    wanted = tokens.v - _times(table.left, tokens.k) @ state if tokens.erase else tokens.v
     new = table.solve(wanted)
     kept = state if table.left is None else table.left[:, :, -1:] * state
-    return _times(table.left, words.q) @ state + table.reads @ new, kept + _times(table.last, words.k).mT @ new
+    return _times(table.left, tokens.q) @ state + table.reads @ new, kept + _times(table.last, tokens.k).mT @ new
 
 
-def _recurrent(words: _Words, state: Tensor, chunk: int = 1) -> tuple[Tensor, Tensor]:
+def _recurrent(tokens: _Tokens, state: Tensor, chunk: int = 1) -> tuple[Tensor, Tensor]:
     """Write and read token after token, as the formula says it."""
     del chunk
     found = []
-    for n in range(words.q.shape[2]):
-        q, k, new = (x[:, :, n : n + 1] for x in words[:3])
-        if words.log_decay is not None:
-            state = words.log_decay[:, :, n, None, None].exp() * state
-        if words.erase:
+    for n in range(tokens.q.shape[2]):
+        q, k, new = (x[:, :, n : n + 1] for x in tokens[:3])
+        if tokens.log_decay is not None:
+            state = tokens.log_decay[:, :, n, None, None].exp() * state
+        if tokens.erase:
             new = new - k @ state
-        if words.beta is not None:
-            new = words.beta[:, :, n, None, None] * new
+        if tokens.beta is not None:
+            new = tokens.beta[:, :, n, None, None] * new
         state = state + k.mT @ new
         found.append(q @ state)
     return torch.cat(found, 2), state
 
 
-_FORMS: dict[str, Callable[[_Words, Tensor, int], tuple[Tensor, Tensor]]] = {
+_FORMS: dict[str, Callable[[_Tokens, Tensor, int], tuple[Tensor, Tensor]]] = {
     "recurrent": _recurrent,
     "chunked": _chunked,
     "parallel": _parallel,
@@ -450,18 +450,23 @@ def check_table_inputs(
             raise TypeError(f"state has dtype {state.dtype}, but q, k and v have {k.dtype}: keep the one that came out")
 
 
-def _check_words(words: Tensor | None, k: Tensor) -> None:
-    if words is None:
+def _check_is_token(is_token: Tensor | None, k: Tensor) -> None:
+    if is_token is None:
         return
-    check_is_tensor("words", words)
-    if words.dtype != torch.bool:
-        raise TypeError(f"words has dtype {words.dtype}, but must be torch.bool with True = 'is a token'")
+    check_is_tensor("is_token", is_token)
+    if is_token.dtype != torch.bool:
+        raise TypeError(f"is_token has dtype {is_token.dtype}, but must be torch.bool with True = 'is a token'")
     b, h, j, _ = k.shape
-    fits = words.ndim == 4 and words.shape[0] in (1, b) and words.shape[1] in (1, h) and words.shape[2:] == (1, j)
-    if not fits or words.device != k.device:
+    fits = (
+        is_token.ndim == 4
+        and is_token.shape[0] in (1, b)
+        and is_token.shape[1] in (1, h)
+        and is_token.shape[2:] == (1, j)
+    )
+    if not fits or is_token.device != k.device:
         raise ValueError(
-            f"words has shape {tuple(words.shape)} on {words.device}, but must be ({b}, {h}, 1, {j}) on {k.device}, of "
-            "which the first two may be 1"
+            f"is_token has shape {tuple(is_token.shape)} on {is_token.device}, but must be ({b}, {h}, 1, {j}) on "
+            f"{k.device}, of which the first two may be 1"
         )
 
 

@@ -155,7 +155,7 @@ def released_plan(module: Any) -> Plan:
 
 @checked
 def whisper_plan(module: Any) -> Plan:
-    """Describe ``WhisperAttention``, of words or across: the key's projection has no bias.
+    """Describe ``WhisperAttention``, self or cross: the key's projection has no bias.
 
     :param module: an attention of this class, for self- or cross-attention.
     """

@@ -448,17 +448,17 @@ class LatentAttention(Heads):
 
 @checked
 @torch.no_grad()
-def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None = None) -> LatentAttention:
+def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None = None) -> LatentAttention:
     """Let a trained layer keep ``d_latent`` numbers per token in place of keys and values, and change it least.
 
     ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
-    and biases stay. With ``words`` what changes least is the keys and values of such tokens; without, the matrices.
+    and biases stay. With ``tokens`` what changes least is the keys and values of such tokens; without, the matrices.
     From the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared KV
     heads of width d.
 
     :param layer: a layer of plain heads, which may share keys.
     :param d_latent: how many numbers are kept for each token, 1 to ``d_model``.
-    :param words: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
+    :param tokens: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
         seen; none unless given.
     :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for tokens of another width, and for a layer
         that computes something else than plain heads which may share keys: it is tried on a few random tokens.
@@ -478,7 +478,7 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
         )
     if not 1 <= d_latent <= layer.d_model:
         raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a token, where nothing changes")
-    found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, words)
+    found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, tokens)
     whole = Latent(torch.eye(layer.d_model), layer.W_k.weight, layer.W_v.weight)
     old, new = copy.deepcopy(layer).double().eval(), _remade(layer, whole).double().eval()
     x = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)

@@ -377,10 +377,10 @@ class DeltaAttention(Heads):
         q, k, v = self._project(query, key, value, cache)
         q, k = (F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1) for x in (q, k))
         beta, log_decay = self.rates(query)
-        words = written(mask, k)
-        if words is not None:
-            k, beta = k.masked_fill(~words.mT, 0), beta.masked_fill(~words[:, :, 0], 0)
-            log_decay = None if log_decay is None else log_decay.masked_fill(~words[:, :, 0], 0)
+        tokens = written(mask, k)
+        if tokens is not None:
+            k, beta = k.masked_fill(~tokens.mT, 0), beta.masked_fill(~tokens[:, :, 0], 0)
+            log_decay = None if log_decay is None else log_decay.masked_fill(~tokens[:, :, 0], 0)
         if watched_places(self) or torch.compiler.is_exporting():  # chunks would be counted once, for one length
             scores = self.at_scores(q @ k.mT)
             weights = self.at_weights(make_delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
@@ -498,9 +498,9 @@ class _Count:
         """Bytes of the state."""
         return self.state_size * self.all * self.d * self.c
 
-    def part(self, flops: int, words: int) -> Part:
+    def part(self, flops: int, tokens: int) -> Part:
         """Multiply, and move the keys or queries of some tokens, their values or outputs, and the state."""
-        return Part(self.all * flops, self.size * self.all * words * (self.d + self.c) + self.bytes)
+        return Part(self.all * flops, self.size * self.all * tokens * (self.d + self.c) + self.bytes)
 
     def at_once(self, i: int, j: int) -> dict[str, Part]:
         """Count j tokens that are written, and then i that read."""

@@ -78,27 +78,27 @@ class Embedding(nn.Module):
 
     @checked
     def __init__(
-        self, words: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
+        self, vocab_size: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
     ) -> None:
         """Make the table.
 
-        :param words: how many different tokens there are.
+        :param vocab_size: how many different tokens there are.
         :param d_model: the width of the vectors.
         :param positions: a function that makes what adds positions; sinusoidal unless given, and none for None.
         """
         super().__init__()
-        check_whole(words=words, d_model=d_model)
-        self.table = nn.Embedding(words, d_model)
+        check_whole(vocab_size=vocab_size, d_model=d_model)
+        self.table = nn.Embedding(vocab_size, d_model)
         self.positions = None if positions is None else made("positions", positions)
 
-    def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
+    def forward(self, tokens: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
         """Look up each token, and add its position.
 
-        :param words: token numbers from 0 on, below the number of different tokens, whole, (b, n).
+        :param tokens: token numbers from 0 on, below the number of different tokens, whole, (b, n).
         :param start: the position of the first one; 0 unless given.
         """
-        check_token_numbers(words, self.table.num_embeddings)
-        x = self.table(words)
+        check_token_numbers(tokens, self.table.num_embeddings)
+        x = self.table(tokens)
         return x if self.positions is None else self.positions(x, start)
 
 

@@ -154,7 +154,7 @@ class FeedbackStack(nn.Module):
                 "takes no mask: put the padding of shorter sequences at the end, where no token reads it"
             )
         cache = self.new_cache() if cache is None else cache
-        return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
+        return torch.cat([self.step(token, cache) for token in x.split(1, 1)], 1)
 
     def step(self, x: Float[Tensor, "b 1 m"], cache: FeedbackCache) -> Float[Tensor, "b 1 m"]:
         """Pass one token through all layers, and mix what they made of it into the newest memory.

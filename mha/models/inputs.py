@@ -30,28 +30,28 @@ def check_crossing(layer: nn.Module) -> None:
         )
 
 
-def check_token_numbers(words: Tensor, known: int, name: str = "words") -> None:
+def check_token_numbers(tokens: Tensor, known: int, name: str = "tokens") -> None:
     """Refuse what is no batch of token numbers from 0 to ``known - 1``."""
-    check_is_tensor(name, words)
-    if words.is_floating_point() or words.is_complex() or words.dtype == torch.bool:
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each token: torch.long")
-    if words.ndim != 2 or 0 in words.shape:
+    check_is_tensor(name, tokens)
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"{name} have dtype {tokens.dtype}, but must be whole numbers, one for each token: torch.long")
+    if tokens.ndim != 2 or 0 in tokens.shape:
         raise ValueError(
-            f"{name} have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty"
+            f"{name} have shape {tuple(tokens.shape)}, but must be (batch, sequence), neither of them empty"
         )
-    if words.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be torch.long: use {name}.long()")
-    if words.is_meta:
-        raise ValueError(f"{name} of shape {tuple(words.shape)} are on the meta device and hold no numbers")
-    if words.device.type != "cpu" or torch.compiler.is_compiling():
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} have dtype {tokens.dtype}, but must be torch.long: use {name}.long()")
+    if tokens.is_meta:
+        raise ValueError(f"{name} of shape {tuple(tokens.shape)} are on the meta device and hold no numbers")
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
         return  # their numbers are elsewhere: reading them would make every forward wait
-    low, high = words.min().item(), words.max().item()
+    low, high = tokens.min().item(), tokens.max().item()
     if low < 0 or high >= known:
         wrong = low if low < 0 else high
         raise ValueError(f"token number {wrong} is unknown: this model knows {known} tokens, numbered 0 to {known - 1}")
 
 
-def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
+def check_padding(name: str, mask: Tensor | None, tokens: Tensor) -> None:
     """Refuse a mask that does not say of each of the tokens whether it is one."""
     if mask is None:
         return
@@ -60,10 +60,10 @@ def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
         raise TypeError(f"{name} has dtype {mask.dtype}, but must be torch.bool with True = 'may look'")
     if mask.ndim != 4 or mask.shape[1:3] != (1, 1):
         raise ValueError(
-            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, words), as of mha.padding_mask"
+            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, tokens), as of mha.padding_mask"
         )
-    if mask.device != words.device:
-        raise ValueError(f"{name} is on {mask.device}, the tokens are on {words.device}: move one of them")
+    if mask.device != tokens.device:
+        raise ValueError(f"{name} is on {mask.device}, the tokens are on {tokens.device}: move one of them")
 
 
 def check_named(name: str, mask: Tensor | None) -> None:

@@ -18,8 +18,8 @@ def found():
     state = {name: w.numpy() for name, w in distributed_jobs.small_layer(seed=5)[0].state_dict().items()}
     alone = (distributed_jobs.read_checkpoint, state, 4, 1)
     steps = (
-        (distributed_jobs.spread_step, 4, False),
-        (distributed_jobs.spread_step, 2, True),
+        (distributed_jobs.parallel_step, 4, False),
+        (distributed_jobs.parallel_step, 2, True),
         (distributed_jobs.torch_step,),
     )
     return launch.launch(

@@ -366,7 +366,7 @@ ANSWERS = {
     "why_attention.check_softmax": softmax,
     "why_attention.check_read": read,
     "why_attention.check_attention": head,
-    "why_scale.check_spread": lambda d, mq, sq, mk, sk: ((sq * sk) ** 2 + (mq * sk) ** 2) ** 0.5,
+    "why_scale.check_std": lambda d, mq, sq, mk, sk: ((sq * sk) ** 2 + (mq * sk) ** 2) ** 0.5,
     "why_scale.check_heads": lambda q, k: torch.einsum("bhid,bhjd->bhij", q / q.shape[3] ** 0.5, k).softmax(3),
     "why_scale.check_qk_norm": lambda q, k, gain: gain * F.cosine_similarity(q[:, :, :, None], k[:, :, None], dim=-1),
     "why_scale.check_backward": backward,

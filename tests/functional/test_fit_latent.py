@@ -143,13 +143,13 @@ def test_projections_of_different_words_are_refused(reader):
 
 @pytest.mark.parametrize("shape", [(0, 6), (3, 5), (6, 1), (0,), ()])
 def test_words_that_say_nothing_are_refused(reader, shape):
-    with pytest.raises(ValueError, match=r"words of shape \(.*\): give tokens of 6 numbers, as the matrices read them"):
+    with pytest.raises(ValueError, match=r"tokens of shape \(.*\): give tokens of 6 numbers, as the matrices read them"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(shape))
-    with pytest.raises(ValueError, match=r"words of shape \(3, 6\): give tokens of 6 numbers, .*and not only zeros"):
+    with pytest.raises(ValueError, match=r"tokens of shape \(3, 6\): give tokens of 6 numbers, .*and not only zeros"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.zeros(3, 6))
-    with pytest.raises(ValueError, match=r"words of shape .*holds NaN"):
+    with pytest.raises(ValueError, match=r"tokens of shape .*holds NaN"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.full((3, 6), torch.nan))
-    with pytest.raises(TypeError, match=r"words has dtype torch\.float32, but the weights have torch.float64"):
+    with pytest.raises(TypeError, match=r"tokens has dtype torch\.float32, but the weights have torch.float64"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(3, 6).float())
 
 

@@ -26,7 +26,7 @@ def grouped(kv_heads, **sizes):
 
 
 def by_repeating(layer, x, memory=None, mask=None, is_causal=False):
-    """The definition: copy each key head for the queries that share it, then attend as usual."""
+    """The definition: copy each KV head for the queries that share it, then attend as usual."""
     q, k, v = layer.project(x, memory)
     group = layer.heads // layer.kv_heads
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)

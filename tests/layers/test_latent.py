@@ -353,7 +353,7 @@ def test_a_width_out_of_range_is_refused(reader, d_latent):
 
 
 def test_words_that_the_layer_does_not_read_are_refused(reader):
-    with pytest.raises(ValueError, match=r"words of shape \(2, 5, 11\): give tokens of 12 numbers"):
+    with pytest.raises(ValueError, match=r"tokens of shape \(2, 5, 11\): give tokens of 12 numbers"):
         compress(mha.MultiHeadAttention(12, 3), 4, torch.randn(2, 5, 11))
 
 

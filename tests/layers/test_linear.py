@@ -716,8 +716,8 @@ BAD = [
     (lambda q, k, v: delta_rule(q, k, v, state=(q.mT @ v).float()), TypeError, "state has dtype torch.float32"),
     (lambda q, k, v: delta_weights(q, k, scores=q), ValueError, r"scores have shape .*\(2, 2, 6, 6\)"),
     (lambda q, k, v: linear_attention(q[:, :, :2], k, v, is_causal=True), ValueError, "as many queries as keys"),
-    (lambda q, k, v: linear_attention(q, k, v, torch.ones(6, 6).bool()), ValueError, r"words has shape \(6, 6\)"),
-    (lambda q, k, v: linear_attention(q, k, v, torch.ones(2, 1, 1, 6)), TypeError, "words|mask"),
+    (lambda q, k, v: linear_attention(q, k, v, torch.ones(6, 6).bool()), ValueError, r"is_token has shape \(6, 6\)"),
+    (lambda q, k, v: linear_attention(q, k, v, torch.ones(2, 1, 1, 6)), TypeError, "is_token|mask"),
     (lambda q, k, v: decay_between(v), ValueError, "no number above 0"),
 ]
 

@@ -225,7 +225,7 @@ def llama_cases() -> Iterator[Case]:
 def released_cases() -> Iterator[Case]:
     """List the cases of Llama's kin: windows, biases, norms, a gate, sinks, and positions for long texts."""
     padding = padding_mask([2, 5, 4], N)
-    near = torch.ones(N, N, dtype=torch.bool).triu(-1)  # a window of two words, together with the causal mask
+    near = torch.ones(N, N, dtype=torch.bool).triu(-1)  # a window of two tokens, together with the causal mask
 
     def case(family: str, options: str, mask: Tensor | None = None, kernel: str = "sdpa", **made) -> Case:
         file = {"GptOss": "gpt_oss", "Qwen3Next": "qwen3_next"}.get(family, family.lower())
@@ -321,7 +321,7 @@ def _in_pieces(mask: Tensor | None, call: Callable | None = None, angles: Any = 
 
 
 def _cut(angles: Any, start: int, end: int) -> Any:
-    """Keep the angles of some words: a pair (cos, sin), or complex numbers."""
+    """Keep the angles of some tokens: a pair (cos, sin), or complex numbers."""
     return angles[:, start:end] if isinstance(angles, Tensor) else tuple(wave[:, start:end] for wave in angles)
 
 

@@ -8,10 +8,10 @@ from mha.course.exercises.exercise import Exercise
 from mha.course.exercises.legal import Draw
 
 
-def _paired(layer, plain, *, spread=stdev, middle=mean, factor=None, root=True, sign=1, width=1.0):
+def _paired(layer, plain, *, deviation=stdev, middle=mean, factor=None, root=True, sign=1, width=1.0):
     differences = [sign * (one - other) for one, other in zip(layer, plain, strict=True)]
     n = len(differences)
-    half = width * (STUDENT[n] if factor is None else factor) * spread(differences) / (math.sqrt(n) if root else 1)
+    half = width * (STUDENT[n] if factor is None else factor) * deviation(differences) / (math.sqrt(n) if root else 1)
     return middle(differences) - half, middle(differences) + half
 
 
@@ -37,7 +37,7 @@ check_paired = Exercise(
     legal=_any_results,
     mistakes={
         "not paired: the standard deviations of both layers came together": _unpaired,
-        "divided by n, not by n − 1": lambda a, b: _paired(a, b, spread=pstdev),
+        "divided by n, not by n − 1": lambda a, b: _paired(a, b, deviation=pstdev),
         "how far single seeds scatter, not their mean: √n is missing": lambda a, b: _paired(a, b, root=False),
         "1.96 is for many seeds; for a few, Student's value is larger": lambda a, b: _paired(a, b, factor=1.96),
         "plain minus the layer: the sign is wrong": lambda a, b: _paired(a, b, sign=-1),

@@ -67,7 +67,7 @@ def _layers() -> list[tuple]:
 
 
 def _normed(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / (_spread(x) + 1e-5).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / (_variance(x) + 1e-5).sqrt()
 
 
 def _around(x: Tensor, w: Tensor, first: bool) -> Tensor:
@@ -123,7 +123,7 @@ def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, *, axes=(-1,), unb
     return gain * (x - mean if center else x) / (square + eps).sqrt() + shift
 
 
-def _spread(x: Tensor) -> Tensor:
+def _variance(x: Tensor) -> Tensor:
     return x.var(-1, unbiased=False, keepdim=True)
 
 
@@ -147,10 +147,10 @@ check_norm = Exercise(
         "mean and variance run over the batch": lambda *a: _norm(*a, axes=(0,)),
         "the variance divides by m − 1 (torch's default), not by m": lambda *a: _norm(*a, unbiased=True),
         "eps is added outside the square root": (
-            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x).sqrt() + eps) + s
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_variance(x).sqrt() + eps) + s
         ),
         "divided by the variance, not by its square root": (
-            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x) + eps) + s
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_variance(x) + eps) + s
         ),
         "the gain is forgotten": lambda x, g, s, eps: _norm(x, torch.ones_like(g), s, eps),
         "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),

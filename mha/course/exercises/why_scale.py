@@ -10,7 +10,7 @@ from mha.course.exercises.legal import Draw
 from mha.functional.attention import attention_weights
 
 
-def _row_spread(d_k, mean_q, std_q, mean_k, std_k):
+def _row_std(d_k, mean_q, std_q, mean_k, std_k):
     return std_k * math.hypot(std_q, mean_q)
 
 
@@ -24,20 +24,20 @@ def _any_numbers(draw: Draw) -> tuple:
     return draw.integer(1, 600), means[0], deviations[0], means[1], deviations[1]
 
 
-check_spread = Exercise(
+check_std = Exercise(
     name="the standard deviation inside a row",
-    solution=_row_spread,
+    solution=_row_std,
     cases=_numbers,
     legal=_any_numbers,
     mistakes={
-        "the scores are not scaled": lambda d, *a: math.sqrt(d) * _row_spread(d, *a),
-        "scaled by d_k instead of √d_k": lambda d, *a: _row_spread(d, *a) / math.sqrt(d),
-        "the variance, not its square root": lambda *a: _row_spread(*a) ** 2,
+        "the scores are not scaled": lambda d, *a: math.sqrt(d) * _row_std(d, *a),
+        "scaled by d_k instead of √d_k": lambda d, *a: _row_std(d, *a) / math.sqrt(d),
+        "the variance, not its square root": lambda *a: _row_std(*a) ** 2,
         "the means are left out": lambda d, mq, sq, mk, sk: sq * sk,
         "the key mean is counted, though it shifts a whole row and cancels": lambda d, mq, sq, mk, sk: math.sqrt(
             sq**2 * sk**2 + sq**2 * mk**2 + sk**2 * mq**2
         ),
-        "queries and keys are swapped": lambda d, mq, sq, mk, sk: _row_spread(d, mk, sk, mq, sq),
+        "queries and keys are swapped": lambda d, mq, sq, mk, sk: _row_std(d, mk, sk, mq, sq),
         "standard deviation and mean are added; it is their squares that add": lambda d, mq, sq, mk, sk: (
             sk * (sq + abs(mq))
         ),
@@ -147,12 +147,12 @@ def _swap(dq, dk, dv):
     return dk, dq, dv
 
 
-def _unturned(q, k, v, g):
+def _untransposed(q, k, v, g):
     dq, dk, _ = _backward(q, k, v, g)
     return dq, dk, attention_weights(q, k) @ g
 
 
-def _keys_unturned(q, k, v, g):
+def _keys_untransposed(q, k, v, g):
     dq, _, dv = _backward(q, k, v, g)
     weights, d_weights = attention_weights(q, k), g @ v.mT
     d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True))
@@ -188,8 +188,8 @@ check_backward = Exercise(
         "the scale is missing from dQ and dK": lambda *a: _backward(*a, scale=1.0),
         "the scale is applied twice": lambda q, *a: _backward(q, *a, scale=1 / q.shape[-1]),
         "dQ and dK are swapped": lambda *a: _swap(*_backward(*a)),
-        "dV = P·g; the weights must be transposed": _unturned,
-        "dK = dS·Q/√d; dS must be transposed": _keys_unturned,
+        "dV = P·g; the weights must be transposed": _untransposed,
+        "dK = dS·Q/√d; dS must be transposed": _keys_untransposed,
         "the sign is flipped": lambda *a: tuple(-t for t in _backward(*a)),
     },
     forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian"),
