@@ -143,7 +143,9 @@ def test_projections_of_different_words_are_refused(reader):
 
 @pytest.mark.parametrize("shape", [(0, 6), (3, 5), (6, 1), (0,), ()])
 def test_words_that_say_nothing_are_refused(reader, shape):
-    with pytest.raises(ValueError, match=r"tokens of shape \(.*\): give tokens of 6 numbers, as the matrices read them"):
+    with pytest.raises(
+        ValueError, match=r"tokens of shape \(.*\): give tokens of 6 numbers, as the matrices read them"
+    ):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(shape))
     with pytest.raises(ValueError, match=r"tokens of shape \(3, 6\): give tokens of 6 numbers, .*and not only zeros"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.zeros(3, 6))
