@@ -1,4 +1,4 @@
-"""Multi-head attention, in rooms: the package that every chapter of the course imports.
+"""Multi-head attention, in modules: the package that every chapter of the course imports.
 
 What you need every day is here; the rest is in the modules: ``mha.functional`` (tensors in, tensors out),
 ``mha.layers``, ``mha.models``, ``mha.analysis``, ``mha.systems``, ``mha.data``, ``mha.viz``, ``mha.interop``, and

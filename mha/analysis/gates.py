@@ -23,7 +23,7 @@ class HardConcrete(nn.Module):
     """A random gate for each head that is exactly 0 or 1 most of the time, and yet has a gradient.
 
     In training s = sigmoid((log u − log(1 − u) + log a) / β) with u uniform in (0, 1), stretched from (0, 1) to
-    (low, high) and cut to [0, 1]; one draw a call. In evaluation s = sigmoid(log a), with no noise and no β.
+    (low, high) and cut to [0, 1]; one draw per call. In evaluation s = sigmoid(log a), with no noise and no β.
 
     :Plain when: ``log_a`` is large: every gate is 1.
     :Costs: one parameter per head.

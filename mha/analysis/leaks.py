@@ -52,7 +52,7 @@ def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
 
 @checked
 def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] | None, kwargs: dict) -> Trial:
-    """Feed a sequence piece by piece through a layer with a fresh cache.
+    """Feed a sequence piece by piece through a layer with a new cache.
 
     :param layer: a module or a function, called as ``layer(chunk, cache=…)``.
     :param n: how many positions the sequence has.

@@ -127,7 +127,7 @@ def attend(
     :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.
     :param normalize: what turns scores into weights, both (…, i, j); softmax unless given.
     :param edit_weights: what acts on the weights (…, i, j) before dropout, and returns as many; nothing unless given.
-    :Shapes: returns the read (…, i, c).
+    :Shapes: returns the head output (…, i, c).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
     :Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     :Taught in: why_scale, masking, split_and_merge.

@@ -1,7 +1,7 @@
 """Attention, and nothing else: no argument is checked here, because the caller has checked it already.
 
-:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for users: they ask
-what they were given, and call these. The layers ask once, at their door, and call these too. The order never changes,
+:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for users: they check
+what they were given, and call these. The layers check their input once, and call these too. The order never changes,
 and every variant of later chapters is a change at a named place of it::
 
     scores → changes.scores → mask → softmax, or changes.normalize → changes.weights → read
@@ -183,7 +183,7 @@ def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tenso
 
 
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once.
+    """Multiply matrices head by head. Heads that share a ``y`` are stacked, so that it is read once.
 
     :param x: (…, h, i, n), or (i, n).
     :param y: (…, g, n, j), where g divides h, or (n, j).
@@ -198,7 +198,7 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
 ) -> Tensor:
-    """Call torch's kernel. For single queries it would read shared keys once a head: they are laid below each other."""
+    """Call torch's kernel. For single queries it would read shared keys once per head: they are stacked."""
     if q.ndim == 2 or q.shape[-3] == k.shape[-3]:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
     if q.shape[-2] != 1:

@@ -112,9 +112,9 @@ def _read_apart(
 def _read_past(q: Tensor, at: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
     """Read in one batch entry, where queries (h, n, d) are ``at`` (h, n) keys, in order: for all heads, in pieces.
 
-    A piece holds queries of every head, neighbors in time; keys later than all of them are left out of the products.
+    A piece holds queries of every head, in their order; keys later than all of them are left out of the products.
     To the scores is added, row by row, a window on a vector that is 0 up to the present and −inf after it. Without
-    gradients windows, scores and weights are written in one ``room``.
+    gradients windows, scores and weights are written into one buffer, ``room``.
     """
     read, scale = [], q.shape[2] ** -0.5
     present = torch.cat([q.new_zeros(k.shape[1]), q.new_full((k.shape[1],), -torch.inf)])

@@ -56,7 +56,7 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 def entmax_of_heads(
     scores: Float[Tensor, "*l h i j"], alpha: Float[Tensor, "h"], *, all_above: bool
 ) -> Float[Tensor, "*l h i j"]:
-    """Do what :func:`entmax` does, without asking.
+    """Do what :func:`entmax` does, without checking its arguments.
 
     :param scores: (…, h, i, j), −inf where they are hidden.
     :param alpha: one number for each head, (h,).

@@ -36,7 +36,7 @@ def fit_latent(
 ) -> Latent:
     """Find the shortest way through ``d_latent`` numbers that changes two projections least.
 
-    It cuts the singular values of both, laid below each other: no other factors of that width come closer to the two
+    It cuts the singular values of both, stacked: no other factors of that width come closer to the two
     together (Frobenius norm). With ``tokens``, not the matrices come closest but the keys and values of these
     tokens, taken together: what no token ever shows need not be kept. Give thousands of tokens, which the layer really
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
@@ -47,7 +47,7 @@ def fit_latent(
     :param d_latent: the width of the latent, c.
     :param tokens: embeddings that the layer reads, (..., m); all directions count alike unless given.
     :Shapes: in the result the rows of ``down`` are orthonormal.
-    :Raises: ValueError where weights and tokens are of different width or type, where ``d_latent`` is below 1 or above
+    :Raises: ValueError where matrices and tokens are of different width or type, where ``d_latent`` is below 1 or above
         that width, where there are no tokens or only zeros.
     :Source: Eckart and Young 1936.
     :Taught in: compress.

@@ -75,7 +75,7 @@ def linear_attention(
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
     :param chunk: how many tokens a chunk has; 64 unless given.
-    :Shapes: returns the read (b, h, i, c) and the new state.
+    :Shapes: returns the head output (b, h, i, c) and the new state.
     :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
     :Source: Katharopoulos et al. 2020.
     :Taught in: overwrite.
@@ -102,7 +102,7 @@ def read_linear(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`linear_attention` does, without asking.
+    """Do what :func:`linear_attention` does, without checking its arguments.
 
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
@@ -153,7 +153,7 @@ def delta_rule(
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
     :param chunk: how many tokens a chunk has; 64 unless given.
-    :Shapes: returns the read (b, h, n, c) and the new state.
+    :Shapes: returns the head output (b, h, n, c) and the new state.
     :Raises: ValueError for keys longer than 1 where it erases, because they can make the state grow without bound; for
         ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
     :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
@@ -179,7 +179,7 @@ def apply_delta_rule(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`delta_rule` does, without asking.
+    """Do what :func:`delta_rule` does, without checking its arguments.
 
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
@@ -231,7 +231,7 @@ def delta_weights(
 def make_delta_weights(
     q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, *, erase: bool, scores: Tensor | None = None
 ) -> Tensor:
-    """Do what :func:`delta_weights` does, without asking.
+    """Do what :func:`delta_weights` does, without checking its arguments.
 
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).

@@ -34,7 +34,7 @@ def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | No
 
 
 def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor, "i j"]:
-    """Make the mask of :func:`causal_mask` without asking what was given.
+    """Make the mask of :func:`causal_mask` without checking what was given.
 
     :param i: how many queries.
     :param j: how many keys.

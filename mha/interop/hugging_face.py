@@ -86,7 +86,7 @@ def bert_plan(module: Any) -> Plan:
 
 @checked
 def gpt2_plan(module: Any) -> Plan:
-    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round.
+    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored transposed.
 
     :param module: an attention of this class, for self- or cross-attention.
     """

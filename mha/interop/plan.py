@@ -161,7 +161,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
     kinds = (ReleasedAttention,) if "sinks" in plan.sizes else kinds
     if type(layer) not in kinds:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
-        raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {fit}")
+        raise ValueError(f"{type(layer).__name__} computes something other than {plan.library}: only {fit}")
     check_shapes(plan)
     theirs = plan.sizes | {"positions": kind_of_positions(plan.positions)}
     wrong = [

@@ -71,8 +71,8 @@ def torch_plan(module: nn.MultiheadAttention) -> Plan:
     reasons = {
         "add_bias_kv adds a learned key and value to every sequence; our layers have none": module.bias_k is not None,
         "add_zero_attn adds a key and a value of zeros; our layers have none": module.add_zero_attn,
-        "batch_first=False: its inputs are (sequence, batch, channel). Set module.batch_first = True, the weights "
-        "stay the same, and wrap our layer in SeqFirst to keep calling it as before": not module.batch_first,
+        "batch_first=False: its inputs are (sequence, batch, channel). Set module.batch_first = True, the "
+        "parameters stay the same, and wrap our layer in SeqFirst to keep calling it as before": not module.batch_first,
         f"{type(module).__name__} is not {NAME} itself": type(module) is not nn.MultiheadAttention,
     }
     refuse(NAME, [reason for reason, holds in reasons.items() if holds], "Change these and convert again.")

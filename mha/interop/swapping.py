@@ -175,11 +175,11 @@ class TheirCache(LayerCache):
 
 @checked
 def check_can_cache(layer: Any) -> None:
-    """Refuse a layer whose own cache holds something else than a key and a value for each token."""
+    """Refuse a layer whose own cache holds something other than a key and a value for each token."""
     if type(layer).new_cache not in (Heads.new_cache, LatentAttention.new_cache):
         raise ValueError(
-            f"{type(layer).__name__} keeps something else than keys and values between two calls, and their cache has "
-            "no place for it: call the model with use_cache=False"
+            f"{type(layer).__name__} keeps something other than keys and values between two calls, and their cache "
+            "has no place for it: call the model with use_cache=False"
         )
 
 
@@ -211,7 +211,7 @@ class Swapped(nn.Module):
         self.names = inspect.signature(type(theirs).forward)
 
     def forward(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
-        """Say what the module said whose place this is.
+        """Return what the replaced module returned.
 
         :param inputs: what their module takes: ``hidden_states`` (b, n, d_model) and others.
         :param named: the same by name, such as ``attention_mask`` (b, 1 or h, n, j), boolean or added.

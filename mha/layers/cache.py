@@ -147,7 +147,7 @@ class LayerCache:
         return mask
 
     def holds(self, key: Tensor) -> bool:
-        """Whether keys and values of this input are stored, so that nobody need make them again.
+        """Whether keys and values of this input are stored, so that they need not be made again.
 
         :param key: the input that keys would be made from.
         """
@@ -374,7 +374,7 @@ class WindowCache(KeyValueCache):
     """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what is between them.
 
     Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new token sees the ``first`` tokens of the
-    sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what lies before the
+    sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what is before the
     window from the tokens of a longer chunk.
 
     Positions inside the layer count the positions in the cache, not those in the sequence, so no distance is ever
@@ -429,7 +429,7 @@ class WindowCache(KeyValueCache):
         return (keys < self.first) | (keys > places[:, None] - self.window)
 
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Refuse a call before anything is stored, and hide what lies before each token's window."""
+        """Refuse a call before anything is stored, and hide what is before each token's window."""
         LayerCache.admit(self, layer, query, key, value, mask)
         new = query.shape[1]
         check_growing(layer, query, key, value, mask, self.place)

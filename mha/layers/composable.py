@@ -89,12 +89,12 @@ def check_serves(cache: object) -> None:
 
 @checked
 def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int, int]) -> dict[str, Part]:
-    """Count one place: making the weights of queries and of fresh keys, then mixing the scores with all keys' pieces.
+    """Count one place: making the weights of queries and of new keys, then mixing the scores with all keys' pieces.
 
     :param place: what mixes the heads there.
     :param heads: how many heads it mixes.
     :param rank: of the matrix that each token makes.
-    :param rows: how many queries, fresh keys, keys and scores there are, over the whole batch.
+    :param rows: how many queries, new keys, keys and scores there are, over the whole batch.
     """
     queries, fresh, keys, scores = rows
     size, piece = place.base.element_size(), (2 * rank + 1) * heads  # of one token: collect, spread, gate
@@ -327,7 +327,7 @@ class ComposableAttention(Heads):
     def needs_all(self, *tensors: Tensor) -> bool:
         """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, mixed precision.
 
-        So they must under vmap and in forward mode, which cannot write into rooms, and in a graph that is compiled.
+        So they must under vmap and in forward mode, which cannot write into buffers, and in a graph that is compiled.
         """
         if torch.compiler.is_compiling():
             return True

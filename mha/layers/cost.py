@@ -36,9 +36,9 @@ class Cost:
 
     ``parts`` holds the steps by name. FLOPs are those of matrix products, a multiplication and an addition
     counted as two; a causal mask does not lower them, because a plain product makes hidden scores too. Bytes are the
-    fewest that must move: each step reads its inputs once and writes its result once. ``weights``, ``cache`` (keys and
-    values kept for the next call) and ``peak`` (temporary tensors at the fullest moment, without those of masks and
-    positions) are bytes of memory.
+    fewest that must move: each step reads its inputs once and writes its result once. ``weights`` (the parameters),
+    ``cache`` (keys and values kept for the next call) and ``peak`` (temporary tensors at the fullest moment, without
+    those of masks and positions) are bytes of memory.
 
     :Differs from the released code: torch's counter of FLOPs knows nothing of the fused kernel on a CPU; watch the
         layer, and it counts the same as this.
@@ -132,7 +132,7 @@ def count_attention(
     parts["read"] = Part(2 * scores * wide["W_v"] // kv_heads, size * (v * j + read + twice))
     kept = (k + v) * j if fresh == j else 0  # with a cache they live in the cache
     copies = twice + q + k * j  # a batched product copies what it multiplies
-    then = max(y, copies) if stored else max(y, b * heads * i)  # the kernel notes one number for each query
+    then = max(y, copies) if stored else max(y, b * heads * i)  # the kernel stores one number for each query
     peak = max(q + (k + v) * fresh, q + kept + read + then)
     parameters = count_weights(*linears.values())
     return Cost(parameters, parts, size * parameters, size * (k + v) * j, size * peak)

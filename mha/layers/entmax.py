@@ -128,7 +128,7 @@ class EntmaxAttention(Heads):
         """Count one call on paper, as :meth:`Heads.cost` does, and the search for the thresholds."""
         sparse, learned = self.above_one()[1], self.raw_alpha is not None
         cost = super().cost(b, i, j, fresh=fresh, stored=stored or sparse)
-        if sparse:  # each halving subtracts, clamps at zero, takes the power, sums: 4 readings and 3 writings
+        if sparse:  # each halving subtracts, clamps at zero, takes the power, sums: read 4 times, written 3 times
             size = self.W_q.weight.element_size()
             rows = size * b * self.heads * i * (j or i)
             cost.parts["thresholds"] = Part(0, 7 * ROUNDS[torch.promote_types(self.alpha.dtype, torch.float32)] * rows)

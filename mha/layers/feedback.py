@@ -26,7 +26,7 @@ class FeedbackMemory(MemoryCache):
     Each call of a layer passes one memory, ``layer(x, newest, cache=memory)``, and reads all so far. The same
     memory passed again, by a layer that shares the projections, is kept once.
 
-    :Shapes: keys and values (b, h, t, d), where t grows by one a step.
+    :Shapes: keys and values (b, h, t, d), where t grows by one per step.
     :Raises: ValueError for a mask that has no column for each step.
     :Taught in: feed_back.
     """

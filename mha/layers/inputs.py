@@ -19,7 +19,7 @@ from mha.layers.cache import LayerCache
 
 @runtime_checkable
 class Projecting(Protocol):
-    """A layer, as far as its door must know it."""
+    """A layer, as far as the checks of its input must know it."""
 
     W_q: nn.Linear
     W_k: nn.Linear

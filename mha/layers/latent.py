@@ -384,8 +384,8 @@ class LatentAttention(Heads):
     ) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
 
-        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and reads pass them; the rows are read
-        once, by the scores, unless the weights are ``stored``.
+        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and head outputs pass them; the rows
+        are read once, by the scores, unless the weights are ``stored``.
 
         :param fresh: how many rows are made, where a cache holds the others; without a cache it is not given.
         :param absorb: whether the absorbed form is counted; the one that would run unless given.
@@ -451,7 +451,7 @@ class LatentAttention(Heads):
 def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None = None) -> LatentAttention:
     """Let a trained layer keep ``d_latent`` numbers per token in place of keys and values, and change it least.
 
-    ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
+    ``W_k`` and ``W_v``, stacked, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
     and biases stay. With ``tokens`` what changes least is the keys and values of such tokens; without, the matrices.
     From the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared KV
     heads of width d.
@@ -461,7 +461,7 @@ def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None 
     :param tokens: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
         seen; none unless given.
     :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for tokens of another width, and for a layer
-        that computes something else than plain heads which may share keys: it is tried on a few random tokens.
+        that computes something other than plain heads which may share keys: it is tried on a few random tokens.
     :Differs from the paper: it trains latents from scratch and converts nothing.
     :Taught in: compress.
     """
@@ -483,7 +483,7 @@ def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None 
     old, new = copy.deepcopy(layer).double().eval(), _remade(layer, whole).double().eval()
     x = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
     if not torch.allclose(old(x), new(x), rtol=1e-3, atol=1e-3 * float(old(x).abs().max())):
-        raise ValueError(f"{name} computes something else than plain heads: on random tokens its output differs")
+        raise ValueError(f"{name} computes something other than plain heads: on random tokens its output differs")
     return _remade(layer, found)
 
 

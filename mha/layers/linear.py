@@ -94,7 +94,7 @@ class StateCache(KeyValueCache):
         shown = self.mask(query.shape[1])
         if mask is not None and bool((mask != (True if shown is None else shown)).any()):
             raise ValueError(
-                f"mask {tuple(mask.shape)} hides something else than the cache's padding: the cache keeps one state "
+                f"mask {tuple(mask.shape)} hides something other than the cache's padding: the cache keeps one state "
                 "for all tokens and cannot hide one of them. Leave out tokens that no query may read, or feed the "
                 "sequence without a cache"
             )
@@ -103,7 +103,7 @@ class StateCache(KeyValueCache):
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the new tokens only: the layer writes them, and :meth:`keep` stores the state.
 
-        There is no memory for each token.
+        Nothing is kept for each token.
         """
         return k, v
 
@@ -251,7 +251,7 @@ class LinearAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def needs_weights(self, mask: Tensor | None) -> bool:
-        """Whether the weights are watched or dropped, or other tokens are hidden from each query.
+        """Whether the weights are watched or dropped, or different tokens are hidden from different queries.
 
         So it is in a graph that is exported too: chunks would be counted once, for one length.
 
@@ -435,7 +435,7 @@ class DeltaAttention(Heads):
 
 
 def check_table(layer: Heads, cache: object) -> None:
-    """Refuse caches that keep something else than the layer writes, and what cannot be had with a state."""
+    """Refuse caches that keep something other than the layer writes, and what cannot be had with a state."""
     if cache is not None and not isinstance(cache, StateCache | MemoryCache):
         raise TypeError(
             f"cache = {described(cache)}: {type(layer).__name__} keeps one state for all tokens, give "
@@ -475,8 +475,8 @@ def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
         return None
     if not hides_alike(mask):
         raise ValueError(
-            f"mask of shape {tuple(mask.shape)} hides other tokens from each query, but all queries read one state: "
-            "give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
+            f"mask of shape {tuple(mask.shape)} hides different tokens from different queries, but all read one "
+            "state: give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
         )
     n = k.shape[2]
     return (mask if mask.ndim == 4 else mask[None, None]).expand(-1, -1, 1, -1)[..., -n:].expand(-1, -1, 1, n)

@@ -79,7 +79,7 @@ class OverlappingAttention(Heads):
         return layer.settings(positions=False)
 
     def _become(self, layer: Heads) -> None:
-        """Give what is read from neighbors weights of 0 in ``W_o``."""
+        """Let ``W_o`` multiply what is read from neighbors by 0."""
         for name in ("W_q", "W_k", "W_v"):
             getattr(self, name).load_state_dict(getattr(layer, name).state_dict())
         blocks = layer.W_o.weight.unflatten(1, (layer.heads, -1))

@@ -14,7 +14,7 @@ from mha.checks import check_like_weights, check_tensor, check_whole, checked, d
 
 @checked
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
-    """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
+    """Mark each position with a one-hot vector, a 1 in a channel of its own: the first code that comes to mind.
 
     :param n: how many positions, at least 1.
     :Shapes: (n, n); concatenate it to the tokens.

@@ -41,8 +41,8 @@ def check_logits(sink: Logits, heads: int) -> list[float]:
 class SinkAttention(Heads):
     """Attend beside an attention sink: every query may attend to it, and there is nothing to read.
 
-    Its logit is one number per head, the same for all tokens. What the sink takes of a row the keys do not get, so the
-    weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
+    Its logit is one number per head, the same for all tokens. The keys do not get what the sink takes of a row, so
+    the weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
 
     :Plain when: ``sink`` is very low, as :meth:`from_plain` sets it. With ``sink`` = 0 and ``learned=False`` it is
         softmax off by one, as ``nn.MultiheadAttention(add_zero_attn=True)`` has it.
@@ -106,7 +106,7 @@ class SinkAttention(Heads):
         explicit: bool = False,
         changes: Changes = NO_CHANGES,
     ) -> Tensor:
-        """Read beside the sink: written out for few queries and for changes, on the fused kernel for many."""
+        """Read beside the sink: by the explicit formula for few queries or changes, on the fused kernel for many."""
         dropout = self.dropout if self.training else 0.0
         if explicit or changes or not self._fuses(q.shape[2]):
             changes = replace(changes, normalize=lambda scores: softmax_beside(scores, self.sink))
@@ -140,7 +140,7 @@ class SinkAttention(Heads):
             peak = cost.peak + rows
         else:
             of_queries, of_keys = b * h * (i + 1) * (d + 1), b * h * (j + 1) * (d + 1)
-            more = (i + 1) * of_keys - b * h * i * j * d  # multiplications, in the scores and again in the read
+            more = (i + 1) * of_keys - b * h * i * j * d  # multiplications, in the scores and again in the weighted sum
             copies = of_queries + 2 * of_keys
             cost.parts["sink"] = Part(4 * more, size * 2 * (copies + of_queries))  # the head output is copied too
             peak = cost.peak + size * copies

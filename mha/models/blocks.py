@@ -114,11 +114,11 @@ class FeedForward(nn.Module):
 
     @checked
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
-        """Make two linear maps with a bend and dropout between them.
+        """Make two linear maps with a nonlinearity and dropout between them.
 
         :param d_model: the width of input and output.
         :param width: the width in between.
-        :param activation: the bend between the two maps, "gelu" or "relu"; "gelu" unless given.
+        :param activation: the nonlinearity between the two maps, "gelu" or "relu"; "gelu" unless given.
         :param dropout: the share dropped in training after the nonlinearity; 0 unless given.
         """
         super().__init__()
@@ -130,7 +130,7 @@ class FeedForward(nn.Module):
         self.activation, self.dropout = activation, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
-        """Widen, bend, drop, narrow.
+        """Widen, apply the nonlinearity, drop, narrow.
 
         :param x: one vector for each token, (b, n, d_model).
         """
@@ -161,7 +161,7 @@ class Residual(nn.Module):
     """Add what a part says to what went in, and keep the numbers in range with a norm.
 
     :Shapes: returns (b, n, d_model).
-    :Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
+    :Source: He et al. 2016 for the sum; Xiong et al. 2020 for pre-norm and post-norm.
     :Taught in: in_the_transformer, positions, depth_and_norms.
     """
 

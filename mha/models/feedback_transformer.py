@@ -143,7 +143,7 @@ class FeedbackStack(nn.Module):
         :param x: one vector for each token, (b, n, d_model).
         :param mask: None: a stack that steps from left to right takes no mask.
         :param is_causal: True: no step can see a later one.
-        :param cache: of this stack, whose tokens x continues; a fresh one unless given.
+        :param cache: of this stack, whose tokens x continues; a new one unless given.
         """
         check_flag(is_causal=is_causal)
         check_kind_of_cache(cache, FeedbackCache)

@@ -1,4 +1,4 @@
-"""What a model asks at its door: tokens, masks, sources and caches.
+"""What a model checks first: tokens, masks, sources and caches.
 
 Numbers of tokens are read where that is free, on a processor; a GPU would make every forward wait for it.
 

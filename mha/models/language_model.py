@@ -21,7 +21,7 @@ from mha.models.transformer import EncoderLayer
 class LanguageModel(nn.Module):
     """Predict each next token from the tokens before it.
 
-    :Shapes: returns logits (b, n, words): row i scores the token that follows token i.
+    :Shapes: returns logits (b, n, vocabulary): row i scores the token that follows token i.
     :Raises: ValueError or TypeError for tokens that do not exist and sequences longer than the positions.
     :Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
     :Differs from the paper: the embedding is neither scaled nor shared with the output layer.

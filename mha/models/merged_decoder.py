@@ -75,7 +75,7 @@ class MergedDecoderLayer(nn.Module):
 
         :param x: one vector for each token, (b, n, d_model).
         :param memory: what the encoder made of the source, (b, j, d_model).
-        :param mask: which of the own tokens are no padding, (b, 1, 1, n), True = may look; all unless given.
+        :param mask: which of the decoder's tokens are no padding, (b, 1, 1, n), True = may look; all unless given.
         :param memory_mask: (n, j) or (b, h, n, j), True = may look; everything may be looked at unless given.
         :param cache: what earlier calls kept, by :meth:`new_cache`; no cache unless given.
         """

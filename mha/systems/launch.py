@@ -30,7 +30,7 @@ def join(seconds: float | int = 60.0) -> torch.device:
     With a GPU for each process they talk through NCCL, otherwise through gloo.
 
     :param seconds: how long this process waits for the others before it stops with an error; 60 unless given.
-    :Raises: RuntimeError where nobody started this process as one of several.
+    :Raises: RuntimeError where this process was not started as one of several.
     :Taught in: across_machines.
     """
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]

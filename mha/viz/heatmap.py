@@ -26,11 +26,11 @@ COLOR = "fill: var(--pst-color-primary, var(--jp-brand-color1, currentColor))"
 
 
 class Looks:
-    """Show which part of a source each written character looks at, head by head.
+    """Show which part of a source each generated character attends to, head by head.
 
-    In a notebook it is a picture: written characters down the side, the source along the top, and the stronger a
+    In a notebook it is a picture: generated characters down the side, the source along the top, and the stronger a
     square, the larger the weight, in steps of a tenth. It takes the colors of its page. As text, and for
-    a screen reader, it names the source character with the largest weight for each written one.
+    a screen reader, it names the source character with the largest weight for each generated one.
 
     :Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
     :Taught in: in_the_transformer.
@@ -43,7 +43,7 @@ class Looks:
         """Keep the weights and the texts.
 
         :param weights: between 0 and 1, (h, i, j).
-        :param written: i characters, the queries.
+        :param written: i generated characters, the queries.
         :param source: j characters, the keys.
         :param caption: shown below the picture; nothing unless given.
         """
@@ -63,7 +63,7 @@ class Looks:
         self.caption = caption
 
     def most(self, head: int) -> str:
-        """Name the source character with the largest weight for each written one.
+        """Name the source character with the largest weight for each generated one.
 
         :param head: its number, from 0.
         """
@@ -84,7 +84,7 @@ class Looks:
     def _head(self, head: int) -> str:
         """Draw one head."""
         width, height = LEFT + WIDE * len(self.source), TOP + HIGH * len(self.written) + 4
-        label = escape(f"Head {head}. Each written character, and where it looks most: {self.most(head)}", True)
+        label = escape(f"Head {head}. Each generated character, and where it looks most: {self.most(head)}", True)
         top = "".join(_text(LEFT + WIDE * (j + 0.5), 15, c, 13) for j, c in enumerate(self.source))
         side = "".join(_text(14, TOP + HIGH * i + 14, c, 14) for i, c in enumerate(self.written))
         lines = "".join(

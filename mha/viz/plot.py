@@ -47,7 +47,7 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
 
 @contextmanager
 def narrow() -> Iterator[None]:
-    """Figures drawn in here fit a phone: panels below each other, bars that lie, a legend above its curves."""
+    """Figures drawn in here fit a phone: panels below each other, horizontal bars, a legend above its curves."""
     before = STYLE["figure.figsize"]
     STYLE["figure.figsize"] = NARROW, 2.7
     try:

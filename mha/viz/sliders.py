@@ -82,7 +82,7 @@ def roof(ridge, points: Mapping) -> str:
         radius = 5 + 3 * (len(points) - 1 - n)  # of two in one place both are seen
         body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{COLORS[n]}"/>'
         body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{COLORS[n]}"/>'
-        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
+        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} FLOPs per byte, {share:.1%} of the peak", "start")
     for power in range(-1, 5):
         body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")
     body += _text(20, 210, "FLOPs per byte", "start") + _text(330, 22, "the peak", "end")

@@ -1,5 +1,6 @@
 """The pages of the book that are not executed, its settings and its own extension, before anything is built."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -645,6 +646,16 @@ def test_every_name_that_readers_search_for_stands_on_the_page_that_explains_it(
         told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown").lower()
         names = f"{here}, {in_papers}".lower().split(", ")
         assert any(name in " ".join(told.split()) for name in names), f"{names} are not on {page}"
+
+
+@pytest.mark.slow
+def test_every_name_said_to_be_in_transformers_is_in_its_code():
+    column = re.findall(r"^\| [^|]+ \| [^|]+ \| ([^|]+) \|", read(BOOK / "names.md"), re.MULTILINE)
+    told = set(re.findall(r"`([^`]+)`", " ".join(column)))
+    files = Path(importlib.util.find_spec("transformers").origin).parent.rglob("*.py")
+    there = {name for file in files for name in re.findall(r"\w+", file.read_text("utf8"))}
+    assert len(told) > 40
+    assert told - there == set()
 
 
 def test_the_solution_of_the_last_page_passes_its_check_and_a_wrong_layer_does_not(capsys):

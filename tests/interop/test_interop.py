@@ -110,7 +110,7 @@ def test_a_layer_that_computes_something_else_is_refused():
         def forward(self, *args, **how):
             return 2 * super().forward(*args, **how)
 
-    with pytest.raises(ValueError, match=r"Doubled computes something else than nn.MultiheadAttention"):
+    with pytest.raises(ValueError, match=r"Doubled computes something other than nn.MultiheadAttention"):
         to_torch(Doubled(D, HEADS))
 
 

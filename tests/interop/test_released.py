@@ -161,7 +161,7 @@ def test_weights_go_back_bit_by_bit(transformers, family):
 def test_another_family_is_refused_by_name(transformers):
     module, _, _ = attention(transformers, "Qwen3", torch.float32)
     with pytest.raises(
-        ValueError, match="GroupedAttention computes something else than Qwen3Attention: only ReleasedA"
+        ValueError, match="GroupedAttention computes something other than Qwen3Attention: only ReleasedA"
     ):
         to_transformers(mha.GroupedAttention(D, HEADS, SHARED, d_head=8), module)
     other, _, _ = attention(transformers, "GptOss", torch.float32)

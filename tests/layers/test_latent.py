@@ -333,7 +333,7 @@ def test_a_layer_compressed_for_its_words_errs_less_on_other_words_like_them(abs
         (lambda: mha.MultiHeadAttention(12, 3, kdim=5), "no layer of plain heads over one sequence"),
         (lambda: mha.EntmaxAttention(12, 3), "EntmaxAttention is no layer of plain heads"),
         (lambda: mha.LatentAttention(12, 3, 12), "LatentAttention is no layer of plain heads"),
-        (lambda: Doubled(12, 3), "Doubled computes something else than plain heads"),
+        (lambda: Doubled(12, 3), "Doubled computes something other than plain heads"),
     ],
 )
 def test_what_cannot_be_compressed_is_refused(reader, layer, message):

@@ -327,7 +327,7 @@ def test_bad_input_to_the_delta_rule_is_named(reader, entry):
         layer(x)
     with pytest.raises(ValueError, match=r"key = .*another sequence.*LinearAttention or MultiHeadAttention"):
         layer(x, x.clone())
-    with pytest.raises(ValueError, match=r"\(5, 5\) hides other tokens from each query.*padding_mask.*is_causal=True"):
+    with pytest.raises(ValueError, match=r"\(5, 5\) hides different tokens.*padding_mask.*is_causal=True"):
         layer(x, mask=mha.causal_mask(QUERIES), is_causal=True)
     with pytest.raises(ValueError, match="is another sequence"):
         layer(x, x.clone(), cache=MemoryCache())
@@ -615,11 +615,11 @@ def test_refused_calls_leave_the_state_as_it_was(reader, entry):
             new,
             {"mask": hiding},
             ValueError,
-            "something else than the cache's padding.*one state for all",
+            "something other than the cache's padding.*one state for all",
         ),
         (layer, new, {"mask": cache.mask(2)}, ValueError, r"7 columns.*8 keys, 5 in the cache and 3 new"),
         (layer, new, {"mask": torch.ones(3, 8)}, TypeError, "may look"),
-        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "hides something else"),
+        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "hides something other"),
         (other, new, {"mask": cache.mask(3)}, ValueError, "another layer filled this cache"),
         (layer, new[:1], {"mask": cache.mask(3)[:1]}, ValueError, r"3 sequences"),
     ]

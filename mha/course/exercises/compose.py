@@ -173,7 +173,7 @@ check_key_side = Exercise(
     },
     room=lambda x, w1, w2: max(x.numel(), w1.numel(), w1.shape[1] * x[0].numel()),
     too_large="There is a matrix for every key or every pair: collect the heads first, then spread.",
-    next_step="So the thin way is enough.",
+    next_step="So the low-rank form is enough.",
 )
 
 

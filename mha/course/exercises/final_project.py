@@ -79,12 +79,12 @@ class Differential(nn.Module):
     """The solution of the project: attend with the difference of two maps.
 
     :Source: Ye et al. 2025, Differential Transformer. Each map is d_model / (2 · heads) wide, and values are twice as
-        wide: the four matrices hold 4 · d_model² weights.
-    :Differs from the released code: all heads of the first map stand before all heads of the second.
+        wide: the four matrices hold 4 · d_model² parameters.
+    :Differs from the released code: all heads of the first map come before all heads of the second.
     """
 
     def __init__(self, d_model: int, heads: int, number: int) -> None:
-        """Make the layer that is number 1, 2, … of its model: it says how large λ is at the start."""
+        """Make the layer that is number 1, 2, … of its model: the number says how large λ is at initialization."""
         super().__init__()
         d, self.heads = d_model // (2 * heads), heads
         self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
@@ -127,7 +127,7 @@ class _Wrong(Differential):
         shrink = {"scale": (2 * self.heads) ** -0.5, "wide": 2**-0.5}.get(self.bug, 1.0)
         lam, mask = self.lam(), None if self.bug == "mask" else mask
         read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, lam, mask)
-        if self.bug == "all":  # one norm for all heads of a word together
+        if self.bug == "all":  # one norm for all heads of a token together
             joined = merge_heads(read)
             normed = joined * (joined.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
             read = split_heads(normed, self.heads) * self.norm.weight
@@ -161,7 +161,7 @@ def _run(
     *,
     right: type = Differential,
 ) -> list[Tensor]:
-    """Build a layer of some kind, give it known weights, and call it: outputs, and the gradient of every weight.
+    """Build a layer of some kind, give it known parameters, and call it: outputs, and the gradient of every parameter.
 
     The first output is that in evaluation, the second that in training.
     """
@@ -203,7 +203,7 @@ check_layer = LayerExercise(
     legal=_any_layer,
     mistakes={
         "scaled by √d_model instead of √d": lambda *case: _run(_with("scale"), *case),
-        "scaled by the root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
+        "scaled by the square root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
         "the mask is not used": lambda *case: _run(_with("mask"), *case),
         "the heads are joined without transposing back": lambda *case: _run(_with("join"), *case),
         "the heads are not normed": lambda *case: _run(_with("norm"), *case),

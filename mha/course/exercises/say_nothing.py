@@ -124,7 +124,7 @@ check_window = Exercise(
         "one first token too many": _all_but(lambda j, t, w, f: j <= f or j > t - w),
         "the first tokens are taken out of the window's size": _all_but(lambda j, t, w, f: j < f or j > t - w + f),
         "everything is kept": _all_but(lambda j, t, w, f: True),
-        "the newest words are forgotten, and the oldest kept": _all_but(lambda j, t, w, f: j < f + w),
+        "the newest tokens are forgotten, and the oldest kept": _all_but(lambda j, t, w, f: j < f + w),
         "distances are those in the sequence": lambda t, w, f: [_kept(t, w, f)[0], [t - j for j in _kept(t, w, f)[0]]],
         "positions in the cache, not distances from the new token": lambda t, w, f: [
             _kept(t, w, f)[0],

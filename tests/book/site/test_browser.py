@@ -568,6 +568,14 @@ ASKED = {  # other things that readers type, and a page that must be among the f
     "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "16_compress",
 }  # fmt: skip
 
+FIRST = {  # the field's own names, and the page that must come first
+    "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
+    "FlashAttention": "12_counting_cost", "DeltaNet": "17_overwrite", "attention sink": "15_say_nothing",
+    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "10_reading_heads",
+    "padding": "03_masking", "token": "01_why_attention", "tensor parallelism": "14_across_machines",
+    "entmax": "23_sparsify", "num_key_value_heads": "13_cache_and_sharing",
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def ask(browser, address):
@@ -594,6 +602,12 @@ def test_the_search_leads_to_the_page_that_explains_a_name(ask, name):
 def test_the_search_answers_what_readers_ask(ask, words, page):
     found, _ = ask(words)
     assert any(path.endswith(f"notebooks/{page}.html") for path in found[:3]), found
+
+
+@pytest.mark.parametrize(("name", "page"), FIRST.items())
+def test_the_search_puts_first_the_page_of_a_standard_name(ask, name, page):
+    found, _ = ask(name)
+    assert found[0].endswith(f"notebooks/{page}.html"), found[:5]
 
 
 def test_a_result_is_the_sentence_itself_with_a_link_to_its_place(open_page, address):
