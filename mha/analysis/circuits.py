@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mha.checks import check_finite, checked
 from mha.layers.multi_head import Heads
+from mha.layers.projections import settled
 
 
 @checked
@@ -20,10 +21,13 @@ def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
 
     Biases, and positions inside the layer, are not part of it.
 
-    :param layer: any layer with heads.
+    :param layer: a layer with heads, whose scores are products of queries and keys.
+    :Raises: ValueError for other layers, and for norms of queries or keys.
     :Source: Elhage et al. 2021, section "Attention heads as information movement".
     :Taught in: reading_heads.
     """
+    _check_products(layer, "qk_circuit")
+    layer = settled(layer)
     q, k = _cut(layer.W_q.weight, layer), _cut(layer.W_k.weight, layer)
     return q.mT @ k / math.sqrt(layer.d_head)
 
@@ -35,10 +39,13 @@ def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
 
     Biases are not part of it.
 
-    :param layer: any layer with heads.
+    :param layer: a layer with heads, whose outputs are weighted sums of values.
+    :Raises: ValueError for other layers, such as those with gates.
     :Source: Elhage et al. 2021, section "Attention heads as information movement".
     :Taught in: reading_heads.
     """
+    _check_products(layer, "ov_circuit")
+    layer = settled(layer)
     out = layer.W_o.weight.unflatten(1, (layer.heads, layer.d_head)).transpose(0, 1)
     return out @ _cut(layer.W_v.weight, layer)
 
@@ -58,6 +65,29 @@ def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
     check_finite(circuits=circuits)
     values = torch.linalg.eigvals(circuits)
     return values.sum(-1).real / values.abs().sum(-1).clamp_min(torch.finfo(circuits.dtype).tiny)
+
+
+def _check_products(layer: Heads, circuit: str) -> None:
+    """Refuse a layer whose heads do more than one matrix can say."""
+    more = {
+        "its queries, keys and values are not made by the four projections alone": (
+            type(layer)._project is not Heads._project
+        ),
+        "its head outputs are multiplied by gates, which depend on the token": (
+            circuit == "ov_circuit" and type(layer)._gates is not Heads._gates
+        ),
+        "its scores are changed after queries and keys are compared": (
+            circuit == "qk_circuit" and layer.changes().scores is not None
+        ),
+        "its weights are changed after the softmax": circuit == "ov_circuit" and layer.changes().weights is not None,
+        str(layer.beyond_steps): layer.beyond_steps is not None,
+    }
+    for reason, holds in more.items():
+        if holds:
+            raise ValueError(
+                f"{circuit} of {type(layer).__name__}: {reason}, so no one matrix for each head says what it does. "
+                "Measure on tokens instead, with mha.watch and layer.contributions"
+            )
 
 
 def _cut(weight: Tensor, layer: Heads) -> Tensor:

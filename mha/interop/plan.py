@@ -18,6 +18,7 @@ from mha.layers.grouped import GroupedAttention
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads, MultiHeadAttention
 from mha.layers.positions import RelativePositions
+from mha.layers.projections import check_own_weights, settled
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def read(plan: Plan, layer: Heads) -> Heads:
     :param plan: whose parameters are copied.
     :param layer: a layer of ours; it is changed in place and returned.
     """
+    check_own_weights(layer)
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
         weight.copy_(plan.weights[name].reshape(weight.shape))
@@ -119,6 +121,7 @@ def write(layer: Heads, plan: Plan) -> None:
     :param layer: whose parameters are copied.
     :param plan: of the module that is changed in place.
     """
+    layer = settled(layer)
     check_fit(layer, plan)
     for name, weight in layer.named_parameters():
         plan.weights[name].copy_(weight.view(plan.weights[name].shape))

@@ -8,6 +8,7 @@ from torch import nn
 from mha.checks import checked
 from mha.interop.plan import Plan, biases, build, read, refuse, sizes_of, write
 from mha.layers.multi_head import Heads
+from mha.layers.projections import settled
 
 NAME = "nn.MultiheadAttention"
 
@@ -45,6 +46,7 @@ def to_torch(layer: Heads) -> nn.MultiheadAttention:
         d_model / heads, biases in some of the projections only.
     :Taught in: in_the_transformer.
     """
+    layer = settled(layer)
     s = sizes_of(layer)
     reasons = {
         f"d_head = {s['d_head']}, but it has heads of d_model / heads = {s['d_model'] / s['heads']:g} channels only": (

@@ -20,6 +20,7 @@ from mha.functional.sink_softmax import softmax_beside
 from mha.layers.cost import Cost, Part, count_linear
 from mha.layers.grouped import GroupedAttention
 from mha.layers.positions import RelativePositions
+from mha.layers.projections import with_parts
 
 
 class NormedLinear(nn.Linear):
@@ -45,6 +46,12 @@ class NormedLinear(nn.Linear):
             self.bias = linear.bias
         self.norm = nn.Parameter(torch.full_like(linear.weight[0, :1].expand(d_head), 1.0 - offset))
         self.eps, self.offset = eps, offset
+
+    def bare(self) -> nn.Linear:
+        """Return the projection without its norm; it shares the parameters."""
+        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        linear.weight, linear.bias = self.weight, self.bias
+        return linear.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """Project, and norm each head.
@@ -140,7 +147,8 @@ class ReleasedAttention(GroupedAttention):
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "ReleasedAttention":
         """Make a smaller layer of some heads; each keeps its gate and its sink, and all the norm that they share."""
-        smaller = super().take_heads(heads)
+        bare = {name: part.bare() for name in ("W_q", "W_k") if isinstance(part := getattr(self, name), NormedLinear)}
+        smaller = super(ReleasedAttention, with_parts(self, bare)).take_heads(heads)
         if self.norm_eps is not None:
             for name in ("W_q", "W_k"):
                 normed = NormedLinear(getattr(smaller, name), self.d_head, self.norm_eps, self.norm_offset)

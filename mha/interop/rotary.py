@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mha.checks import checked, described
 from mha.layers.multi_head import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
+from mha.layers.projections import check_own_weights
 
 
 @checked
@@ -153,6 +154,7 @@ def relayout(layer: Heads, layout: str) -> Heads:
     if not isinstance(layer.positions, RotaryPositions) or not whole or not plain or layout not in LAYOUTS:
         inside = described(layer.positions)
         raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")
+    check_own_weights(layer)
     if layout != layer.positions.layout:
         for linear in (layer.W_q, layer.W_k):
             for rows in (linear.weight, linear.bias):

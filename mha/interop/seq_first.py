@@ -55,9 +55,10 @@ class SeqFirst(nn.Module):
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x is not None:
                 check_seq_first(name, x)
-        turned = (None if x is None else x.transpose(0, 1) for x in (query, key, value))
+        given = {id(x): x.transpose(0, 1) for x in (query, key, value) if x is not None}  # one tensor stays one
+        batch_first = (given.get(id(x)) for x in (query, key, value))
         mask = None if mask is None else self.prepare_mask(mask, query, query if key is None else key)
-        return self.layer(*turned, mask=mask, is_causal=is_causal).transpose(0, 1)
+        return self.layer(*batch_first, mask=mask, is_causal=is_causal).transpose(0, 1)
 
     def prepare(self, x: Float[Tensor, "n b m"], part: str = "q") -> Float[Tensor, "n b h d"]:
         """Project and split into heads, the step that such libraries call *prepare*: no axis is exchanged.

@@ -433,7 +433,7 @@ class WindowCache(KeyValueCache):
         LayerCache.admit(self, layer, query, key, value, mask)
         new = query.shape[1]
         check_growing(layer, query, key, value, mask, self.place)
-        if layer.positions is not None and layer.W_k.in_features != key.shape[-1]:
+        if layer.positions is not None and getattr(layer.W_k, "in_features", key.shape[-1]) != key.shape[-1]:
             raise ValueError(
                 f"{type(layer).__name__} does not make its keys from its input, so a window cannot rotate them anew: "
                 "use layer.new_cache()"
@@ -566,7 +566,7 @@ class ModelCache(list[Any]):
 def check_growing(layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept: int) -> None:
     """Refuse another sequence, a mask without a column for each key, and gradients."""
     i, total = query.shape[1], kept + key.shape[1]
-    if key is not query:
+    if key is not query and not (key.shape == query.shape and torch.equal(key, query)):
         raise ValueError("this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache")
     if mask is not None:
         check_is_tensor("mask", mask)

@@ -21,6 +21,7 @@ from mha.layers.cache import LayerCache
 from mha.layers.cost import Cost, Part, count_attention
 from mha.layers.hooks import Tap
 from mha.layers.multi_head import Heads
+from mha.layers.projections import settled
 from mha.layers.surgery import cut_linear, head_numbers, rows_of
 
 FUSIONS = ("concatenate", "share")
@@ -142,15 +143,15 @@ class CollaborativeAttention(Heads):
     @torch.no_grad()
     def take_heads(self, heads: Iterable[int]) -> "CollaborativeAttention":
         """Make a layer of some heads: values, outputs and mixing are cut, the shared channels stay whole."""
-        chosen = head_numbers(self.heads, heads)
-        new, biases = copy.deepcopy(self), self.W_k.out_features - self.d_shared
+        chosen, whole = head_numbers(self.heads, heads), settled(self)
+        new, biases = copy.deepcopy(whole), whole.W_k.out_features - self.d_shared
         new.heads = new.kv_heads = len(chosen)
         new.at_scores, new.at_weights, new.at_heads = Tap(), Tap(), Tap()  # who watches this layer does not watch it
         rows = [*range(self.d_shared), *(self.d_shared + h for h in chosen if biases)]
         new.mixing = nn.Parameter(self.mixing[chosen], requires_grad=self.mixing.requires_grad)
-        new.W_k = cut_linear(self.W_k, torch.tensor(rows), 0)
-        new.W_v = cut_linear(self.W_v, rows_of(chosen, self.d_head), 0)
-        new.W_o = cut_linear(self.W_o, rows_of(chosen, self.d_head), 1)
+        new.W_k = cut_linear(whole.W_k, torch.tensor(rows), 0)
+        new.W_v = cut_linear(whole.W_v, rows_of(chosen, self.d_head), 0)
+        new.W_o = cut_linear(whole.W_o, rows_of(chosen, self.d_head), 1)
         return new
 
     @checked
@@ -209,6 +210,7 @@ def products(layer: Heads) -> Float[Tensor, "h m k"]:
     :param layer: a layer of which each head has queries and keys of its own.
     :Taught in: collaborate.
     """
+    layer = settled(layer)
     q, k = (linear.weight.unflatten(0, (layer.heads, -1)) for linear in (layer.W_q, layer.W_k))
     return q.mT @ k
 

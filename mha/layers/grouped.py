@@ -17,6 +17,7 @@ from mha.functional.procrustes import best_rotation, group_heads, likeness, rota
 from mha.layers.inputs import check_groups
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
+from mha.layers.projections import settled
 
 
 class GroupedAttention(Heads):
@@ -116,6 +117,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
         the code took 31 and 42.
     :Taught in: cache_and_sharing.
     """
+    layer = settled(layer)
     check_alignable(layer, kv_heads)
     check_like_weights("x", x, layer.W_k.weight)
     check_finite(x=x)

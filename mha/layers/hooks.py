@@ -4,12 +4,16 @@
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from mha.checks import checked
 from mha.functional.core import NO_CHANGES, Change, Changes, changed
@@ -17,6 +21,10 @@ from mha.functional.core import NO_CHANGES, Change, Changes, changed
 
 class Tap(nn.Identity):
     """A named point where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tap":
+        """Copy the point, not those who watch it: they watch the old layer."""
+        return type(self)().train(self.training)
 
     @property
     def is_open(self) -> bool:
@@ -76,7 +84,7 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
         given.
     :param detach: whether what is seen has no gradients.
     :Shapes: scores and weights (b, h, i, j), heads (b, h, i, d).
-    :Raises: ValueError where the model has no such place.
+    :Raises: ValueError where the model has no such place; RuntimeError at the end where nothing was seen.
     :Taught in: split_and_merge, reading_heads.
     """
     seen, order = Seen(), _taps(model, places or PLACES)
@@ -91,6 +99,8 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
         for path, tap in order.items():
             stack.callback(tap.register_forward_hook(remember(path)).remove)
         yield seen
+    if not seen:
+        refuse_silence("nothing was seen")
 
 
 @checked
@@ -113,20 +123,66 @@ def edit(
     :param gates: changes the gates, which gated and routed layers have.
     :param probabilities: changes those of a router, (b, routed heads, i), which only routed layers have.
     :Shapes: each function takes and returns a tensor of the shape that :func:`watch` shows there.
-    :Raises: ValueError where the model has no such place, or a function returns another shape.
+    :Raises: ValueError where the model has no such place, or a function returns another shape; RuntimeError at the end
+        where no function was called, and where a checkpoint will compute a layer again when the edit is over.
     :Taught in: output_projection, reading_heads, pruning_heads.
     """
     places = {"scores": scores, "weights": weights, "heads": heads, "gates": gates, "probabilities": probabilities}
     edits = {place: function for place, function in places.items() if function is not None}
+    ran = _Ran()
     with ExitStack() as stack:
         for place, function in edits.items():
             for tap in _taps(model, (place,)).values():
-                stack.callback(tap.register_forward_hook(partial(_change, place, function)).remove)
+                stack.callback(tap.register_forward_hook(partial(ran.change, place, function)).remove)
         yield
+    if edits and not ran.times:
+        refuse_silence(f"the edit of {', '.join(edits)} never ran")
+    if ran.waiting > 0:
+        raise RuntimeError(
+            "a layer was edited under gradient checkpointing, and its backward pass is still to come: it would compute "
+            "the layer again without the edit, and give wrong gradients. Call backward() inside the with"
+        )
 
 
-def _change(place: str, function: Change, _module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-    return changed(place, function, output)
+class _Ran:
+    """Count how often an edit ran, and how many runs a checkpoint will repeat in its backward pass."""
+
+    def __init__(self) -> None:
+        self.times = self.waiting = 0
+
+    def change(self, place: str, function: Change, _module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        """Change what passes; a forward hook."""
+        self.times += 1
+        if not torch.compiler.is_compiling():
+            self.waiting += _repeated_later()
+        return changed(place, function, output)
+
+
+def _repeated_later() -> int:
+    """Return 1 in a call that a checkpoint will repeat, −1 in its repetition, 0 in any other."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == checkpoint.__file__:
+            if code.co_name in ("unpack_hook", "backward"):
+                return -1
+            if code.co_name == "forward" and "ctx" in frame.f_locals:  # the kind that runs without gradients
+                return int(any(frame.f_locals["ctx"].needs_input_grad))
+            if code.co_name == "checkpoint":
+                return int(torch.is_grad_enabled())
+        frame = frame.f_back
+    return 0
+
+
+def refuse_silence(what: str) -> NoReturn:
+    """Say that hooks were never called.
+
+    :param what: what did not happen.
+    """
+    raise RuntimeError(
+        f"{what}: no layer ran past its taps. Call the model inside the with. A compiled model does not see hooks that "
+        'come after its first call: compile it inside the with, or take torch.compiler.set_stance("force_eager")'
+    )
 
 
 def _taps(model: nn.Module, places: tuple[str, ...]) -> dict[str, Tap]:

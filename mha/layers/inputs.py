@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mha.checks import check_flag, check_is_tensor, check_like_weights, described
 from mha.functional.masks import check_mask
 from mha.layers.cache import LayerCache
+from mha.layers.projections import as_linear, first_parameter
 
 
 @runtime_checkable
@@ -40,17 +41,36 @@ def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_c
         if value is not None:
             raise ValueError(f"value = {described(value)} was given without a key: give both, or neither")
         return query, query
-    if is_causal and key is not query:
+    if is_causal and not is_same(key, query):
         raise ValueError(
             "is_causal with a separate key: another sequence has no future to hide. Leave is_causal out, or give a mask"
         )
     return key, key if value is None else value
 
 
+def is_same(key: Tensor, query: Tensor) -> bool:
+    """Whether two arguments are one sequence: one tensor, or as in ``layer(norm(x), norm(x), norm(x))`` equal numbers.
+
+    Numbers are compared only where the tensors are two, which waits for the device.
+
+    :param key: one of them.
+    :param query: the other one.
+    """
+    if key is query:
+        return True
+    both = isinstance(key, Tensor) and isinstance(query, Tensor) and not (key.is_meta or query.is_meta)
+    alike = both and key.shape == query.shape and key.dtype == query.dtype and key.device == query.device
+    return alike and torch.equal(key, query)
+
+
 def check_inputs(layer: Projecting, query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse inputs that the projections cannot take, by name, shape and remedy."""
     check_input("query", query, layer.W_q)
-    if query is key is value and layer.W_q.in_features == layer.W_k.in_features == layer.W_v.in_features:
+    try:
+        one_width = layer.W_q.in_features == layer.W_k.in_features == layer.W_v.in_features
+    except AttributeError:  # an adapter in the place of a projection need not say
+        one_width = False
+    if query is key is value and one_width:
         return
     check_input("key", key, layer.W_k)
     check_input("value", value, layer.W_v)
@@ -68,11 +88,14 @@ def check_batch(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 def check_input(name: str, x: Any, linear: nn.Linear) -> None:
     """Refuse an input that a projection cannot take."""
-    weight = linear.weight
+    weight, width = getattr(linear, "weight", None), getattr(linear, "in_features", None)
+    if not isinstance(weight, Tensor):
+        weight = first_parameter(linear)
     if (
         isinstance(x, Tensor)
         and x.ndim == 3
-        and x.shape[2] == linear.in_features
+        and x.shape[2] == width
+        and weight is not None
         and x.dtype == weight.dtype
         and x.device == weight.device
         and x.shape[0] > 0
@@ -81,22 +104,23 @@ def check_input(name: str, x: Any, linear: nn.Linear) -> None:
         return
     check_is_tensor(name, x)
     if x.ndim != 3:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {linear.in_features})")
-    if x.shape[-1] != linear.in_features:
+        channels = "channels" if width is None else width
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (batch, sequence, {channels})")
+    if width is not None and x.shape[-1] != width:
         raise ValueError(
-            f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, "
-            f"but this layer was built for {linear.in_features}"
+            f"{name} of shape {tuple(x.shape)} has {x.shape[-1]} channels, but this layer was built for {width}"
         )
     if not x.is_floating_point():
         raise TypeError(f"{name} has dtype {x.dtype}, but must be floating point: embed token numbers first")
     if 0 in x.shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
-    check_like_weights(name, x, weight)
+    if weight is not None:
+        check_like_weights(name, x, weight)
 
 
 def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> None:
     """Refuse to compare positions of two different sequences."""
-    if positions is not None and key is not query:
+    if positions is not None and not is_same(key, query):
         raise ValueError(
             f"this layer has {type(positions).__name__}, which compare positions within one sequence, but the key is "
             "another sequence: use a layer without positions for cross-attention"
@@ -120,7 +144,7 @@ def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:
 def check_heads(heads: Tensor, number: int, linear: nn.Linear) -> None:
     """Refuse what is not the output of a layer's heads."""
     check_is_tensor("heads", heads)
-    inner = linear.in_features
+    inner = getattr(linear, "in_features", None) or as_linear(linear, "W_o").in_features
     if heads.ndim != 4 or heads.shape[1] * heads.shape[3] != inner:
         raise ValueError(
             f"heads have shape {tuple(heads.shape)}, but must be (batch, {number}, sequence, "
@@ -128,7 +152,7 @@ def check_heads(heads: Tensor, number: int, linear: nn.Linear) -> None:
         )
     if not heads.is_floating_point():
         raise TypeError(f"heads have dtype {heads.dtype}, but must be floating point")
-    check_like_weights("heads", heads, linear.weight)
+    check_like_weights("heads", heads, as_linear(linear, "W_o").weight)
 
 
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:

@@ -21,6 +21,7 @@ from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.inputs import check_cache, check_input, check_positions, check_visible, default_inputs
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions, RotaryPositions
+from mha.layers.projections import settled
 
 EPS = 1e-6  # of the norms, as in the released code
 
@@ -465,7 +466,7 @@ def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None 
     :Differs from the paper: it trains latents from scratch and converts nothing.
     :Taught in: compress.
     """
-    name = type(layer).__name__
+    name, layer = type(layer).__name__, settled(layer)
     own = {part.partition(".")[0] for part in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
     shared = layer.kv_heads * layer.d_head, layer.d_model
     wrong = own or any(tuple(linear.weight.shape) != shared for linear in (layer.W_k, layer.W_v))

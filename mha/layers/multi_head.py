@@ -8,7 +8,7 @@ self-attention, ``layer(x, memory)`` is cross-attention.
 
 import copy
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,6 +23,7 @@ from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, count_attention
 from mha.layers.hooks import Tap, watchers
 from mha.layers.positions import RelativePositions
+from mha.layers.projections import as_linear, settled
 from mha.layers.surgery import check_choice, cut_linear, cut_part, rows_of
 
 Layer = TypeVar("Layer", bound="Heads")
@@ -129,7 +130,10 @@ class Heads(nn.Module):
     def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make queries, keys and values and split them into heads: q (b, h, i, d), k and v (b, g, j, d)."""
         start = 0 if cache is None else cache.length
-        q = self._into_heads(self.W_q(query), self.heads, start)
+        q = self.W_q(query)
+        if q.shape[-1] != self.heads * self.d_head:
+            self._refuse_part(q.shape[-1])
+        q = self._into_heads(q, self.heads, start)
         if cache is not None and cache.holds(key):
             return q, *cache.held()
         raw = cache is not None and cache.keeps_raw_keys  # then positions act on what the cache returns
@@ -141,6 +145,14 @@ class Heads(nn.Module):
         if raw and self.positions is not None:
             k = self.positions.rotate(k, cache.length - k.shape[2])
         return q, k, v
+
+    def _refuse_part(self, width: int) -> NoReturn:
+        """Refuse a projection that makes another number of channels than the heads have."""
+        raise ValueError(
+            f"W_q makes {width} channels, but {self.heads} heads need {self.heads} · {self.d_head}. "
+            "Where a parallel plan has cut the projections, a process holds only some of the heads: use "
+            "mha.systems.tensor_parallel.shard_heads"
+        )
 
     def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
         """Split queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
@@ -318,7 +330,7 @@ class Heads(nn.Module):
         :Taught in: output_projection.
         """
         inputs.check_heads(heads, self.heads, self.W_o)
-        blocks = self.W_o.weight.unflatten(1, (self.heads, self.d_head))
+        blocks = as_linear(self.W_o, "W_o").weight.unflatten(1, (self.heads, -1))
         return torch.einsum("bhid,mhd->bhim", heads, blocks)
 
     # ---- from a plain layer, to fewer heads, on paper, with a cache
@@ -360,9 +372,13 @@ class Heads(nn.Module):
         """
         if not isinstance(layer, Heads):
             raise TypeError(f"layer = {described(layer)}: it must be a layer with heads, such as MultiHeadAttention")
+        layer = settled(layer)
         like = layer.W_q.weight
         new = cls(**(cls.plain_settings(layer) | settings), device=like.device, dtype=like.dtype)
         new._become(layer)
+        for name, parameter in layer.named_parameters():  # what was frozen stays frozen
+            if not parameter.requires_grad and (same := dict(new.named_parameters()).get(name)) is not None:
+                same.requires_grad_(False)
         return new.train(layer.training)
 
     @classmethod
@@ -392,18 +408,19 @@ class Heads(nn.Module):
         :Taught in: pruning_heads.
         """
         chosen = check_choice(self, heads)
+        whole = settled(self, *self.of_heads)
         group = self.heads // self.kv_heads
         shared = sorted({h // group for h in chosen})
-        new = copy.deepcopy(self)
+        new = copy.deepcopy(whole)
         new.heads, new.kv_heads = len(chosen), len(shared)
         for name, part in list(new.named_children()):
             if isinstance(part, Tap):  # who watches the old layer watches only that
                 setattr(new, name, Tap())
         for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
-            setattr(new, name, cut_linear(getattr(self, name), rows_of(kept, self.d_head), 0))
-        new.W_o = cut_linear(self.W_o, rows_of(chosen, self.W_o.in_features // self.heads), 1)
+            setattr(new, name, cut_linear(getattr(whole, name), rows_of(kept, self.d_head), 0))
+        new.W_o = cut_linear(whole.W_o, rows_of(chosen, whole.W_o.in_features // self.heads), 1)
         for name in self.of_heads:
-            setattr(new, name, cut_part(getattr(self, name), chosen, self.heads))
+            setattr(new, name, cut_part(getattr(whole, name), chosen, self.heads))
         if self.positions is not None:
             new.positions = self.positions.take_heads(chosen, self.heads)
         return new
@@ -420,7 +437,7 @@ class Heads(nn.Module):
         :Taught in: counting_cost.
         """
         stored = stored or getattr(self.positions, "bias", None) is not None
-        return count_attention(self, b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
+        return count_attention(settled(self), b, i, j, fresh, heads=self.heads, kv_heads=self.kv_heads, stored=stored)
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> LayerCache:

@@ -239,6 +239,14 @@ class LinearBias(RelativePositions):
             )
         return LinearBias(steep[list(chosen)])
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearBias":
+        """Let the slopes move with the layer, but never to fewer bits."""
+        exact = self.steep
+        super()._apply(fn, recurse)
+        if exact is not None and self.steep is not None:
+            self.steep = exact.to(self.steep.device)
+        return self
+
     def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
         """Take slope · distance from every score.
 
@@ -248,9 +256,10 @@ class LinearBias(RelativePositions):
         steep = slopes(h) if self.steep is None else self.steep
         if len(steep) != h:
             raise ValueError(f"{len(steep)} slopes were given for {h} heads: give one for each, or none")
-        places = torch.arange(j, dtype=scores.dtype, device=scores.device)
-        distance = (places[j - i :, None] - places).abs()
-        return scores - steep.to(scores)[:, None, None] * distance
+        places = torch.arange(j, device=scores.device)
+        distance = (places[j - i :, None] - places).abs()  # whole: bfloat16 knows no whole numbers from 257 on
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        return (scores - steep.to(scores.device, wide)[:, None, None] * distance).to(scores.dtype)
 
 
 @checked

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_tensor, check_whole, checked
 from mha.layers.merged import MergedAttention, MergedCache, check_own_mask
+from mha.layers.projections import check_own_weights
 from mha.models.blocks import FeedForward, Make, Residual, made
 from mha.models.inputs import check_kind_of_cache, check_named
 
@@ -124,6 +125,8 @@ def depth_scaled_init(
     layers = list(layers)
     if not layers or not alpha > 0:
         raise ValueError(f"{len(layers)} layers, alpha = {alpha}: there must be at least 1 layer, and a positive alpha")
+    for layer in layers:
+        check_own_weights(layer)
     for depth, layer in enumerate(layers, 1):
         shrink = math.sqrt(alpha) / depth**0.25 if released else alpha / math.sqrt(depth)
         for linear in (part for part in layer.modules() if isinstance(part, nn.Linear)):
