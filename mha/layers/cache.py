@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mha.checks import check_is_tensor, check_whole, checked, described
@@ -145,6 +145,14 @@ class LayerCache:
             raise ValueError("another layer filled this cache: make a new one for each layer, layer.new_cache()")
         self._guest = maps, key, value
         return mask
+
+    def position_ids(self, new: int) -> Int[Tensor, "b n"] | None:
+        """Count the positions of ``new`` tokens without the padding in front; None without padding.
+
+        :param new: how many tokens come next, at least 1.
+        """
+        check_whole(new=new)
+        return None
 
     def holds(self, key: Tensor) -> bool:
         """Whether keys and values of this input are stored, so that they need not be made again.
@@ -324,6 +332,11 @@ class KeyValueCache(LayerCache):
         check_whole(new=new)
         return None if self._tokens is None else self._tokens[..., : self._length + new]
 
+    def position_ids(self, new: int) -> Int[Tensor, "b n"] | None:
+        """Count the positions of ``new`` tokens without the padding in front; padding itself is at position 0."""
+        shown = self.mask(new)
+        return None if shown is None else (shown[:, 0, 0].cumsum(-1) - 1).clamp_min(0)[:, -new:]
+
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Refuse a call before anything is stored, and hide the padding."""
         super().admit(layer, query, key, value, mask)
@@ -428,6 +441,10 @@ class WindowCache(KeyValueCache):
         keys, places = torch.arange(self.place + new), torch.arange(self.place, self.place + new)
         return (keys < self.first) | (keys > places[:, None] - self.window)
 
+    def position_ids(self, new: int) -> None:
+        """Return None: there is no padding."""
+        check_whole(new=new)
+
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Refuse a call before anything is stored, and hide what is before each token's window."""
         LayerCache.admit(self, layer, query, key, value, mask)
@@ -482,6 +499,20 @@ class DecoderCache:
 
     length = property(lambda self: self.own.length, doc="How many tokens were fed so far.")
 
+    def mask(self, new: int) -> Bool[Tensor, "b 1 1 t"] | None:
+        """Show the own tokens, not the padding.
+
+        :param new: how many tokens come next, at least 1.
+        """
+        return self.own.mask(new)
+
+    def position_ids(self, new: int) -> Int[Tensor, "b n"] | None:
+        """Count the positions of ``new`` own tokens without the padding; None without padding.
+
+        :param new: how many tokens come next, at least 1.
+        """
+        return self.own.position_ids(new)
+
     def check_crop(self, length: int) -> None:
         """Refuse what :meth:`crop` cannot do.
 
@@ -535,6 +566,13 @@ class ModelCache(list[Any]):
         """
         check_whole(new=new)
         return self[0].mask(new)
+
+    def position_ids(self, new: int) -> Int[Tensor, "b n"] | None:
+        """Count the positions of ``new`` tokens without the padding, as every layer's own cache does.
+
+        :param new: how many tokens come next, at least 1.
+        """
+        return self[0].position_ids(new)
 
     def crop(self, length: int) -> None:
         """Forget all tokens but the first ``length``, in every layer; where one layer cannot, none does.

@@ -38,18 +38,34 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     :Taught in: why_attention, positions.
     """
     check_whole(n=n)
-    return _waves(0, n, d_model, base).to(torch.get_default_dtype())
+    return _waves(torch.arange(n), d_model, base).to(torch.get_default_dtype())
 
 
-def _waves(start: int, n: int, d_model: int, base: float) -> Tensor:
-    """Make the waves of positions ``start`` to ``start + n - 1``."""
+def _waves(positions: Tensor, d_model: int, base: float) -> Tensor:
+    """Make the waves of positions, (n,) or (b, n)."""
     check_whole(d_model=d_model)
     check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
     rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    angles = positions.to("cpu", torch.float64)[..., None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+def positions_of(x: Tensor, start: int | Tensor) -> Tensor:
+    """Return the positions of tokens, (n,) or (b, n); refuse numbers that are none.
+
+    :param x: the tokens, (b, n, d_model).
+    :param start: the position of the first one, or the positions of all, (b, n), where b may be 1.
+    """
+    if not isinstance(start, Tensor):
+        check_whole(0, start=start)
+        return torch.arange(start, start + x.shape[1])
+    if start.dtype not in (torch.int64, torch.int32) or start.ndim != 2 or start.shape[0] not in (1, x.shape[0]):
+        raise ValueError(f"start = {described(start)}: give whole positions (b, n) = {tuple(x.shape[:2])}")
+    if start.shape[1] != x.shape[1] or start.is_meta or int(start.min()) < 0:
+        raise ValueError(f"start = {described(start)}: give one position from 0 on for each of {x.shape[1]} tokens")
+    return start
 
 
 class SinusoidalPositions(nn.Module):
@@ -61,15 +77,14 @@ class SinusoidalPositions(nn.Module):
     :Taught in: in_the_transformer, positions.
     """
 
-    def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Add the vectors of positions ``start`` to ``start + n - 1``.
+    def forward(self, x: Float[Tensor, "b n m"], start: int | Tensor = 0) -> Float[Tensor, "b n m"]:
+        """Add the vectors of positions ``start`` to ``start + n - 1``, or of the positions given.
 
         :param x: the tokens; their width is even.
-        :param start: the position of the first one; 0 unless given.
+        :param start: the position of the first one, or the positions of all, (b, n); 0 unless given.
         """
         check_tensor(3, x=x)
-        check_whole(0, start=start)
-        return x + _waves(start, x.shape[1], x.shape[2], 10000.0).to(x)
+        return x + _waves(positions_of(x, start), x.shape[2], 10000.0).to(x)
 
 
 class LearnedPositions(nn.Module):
@@ -94,22 +109,25 @@ class LearnedPositions(nn.Module):
         check_whole(longest=longest, d_model=d_model)
         self.table = nn.Parameter(0.02 * torch.randn(longest, d_model))
 
-    def forward(self, x: Float[Tensor, "b n m"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Add the vectors of positions ``start`` to ``start + n - 1``.
+    def forward(self, x: Float[Tensor, "b n m"], start: int | Tensor = 0) -> Float[Tensor, "b n m"]:
+        """Add the vectors of positions ``start`` to ``start + n - 1``, or of the positions given.
 
         :param x: the tokens, at most ``longest``.
-        :param start: the position of the first one; 0 unless given.
+        :param start: the position of the first one, or the positions of all, (b, n); 0 unless given.
         """
         check_tensor(3, x=x)
-        check_whole(None, start=start)
-        end = start + x.shape[1]
+        given = isinstance(start, Tensor)
+        if not given:
+            check_whole(None, start=start)
+        positions = positions_of(x, start if given else max(start, 0))
+        low, end = (0, int(positions.max()) + 1) if given else (start, start + x.shape[1])
         check_like_weights("x", x, self.table)
         if x.shape[-1] != self.table.shape[1]:
             raise ValueError(f"tokens {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
-        if start < 0 or end > len(self.table):
-            wrong = start if start < 0 else end - 1
+        if low < 0 or end > len(self.table):
+            wrong = low if low < 0 else end - 1
             raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
-        return x + self.table[start:end]
+        return x + (self.table[positions.to(self.table.device)] if given else self.table[start:end])
 
 
 def check_base(base: float) -> None:

@@ -91,11 +91,11 @@ class Embedding(nn.Module):
         self.table = nn.Embedding(vocab_size, d_model)
         self.positions = None if positions is None else made("positions", positions)
 
-    def forward(self, tokens: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
+    def forward(self, tokens: Int[Tensor, "b n"], start: int | Tensor = 0) -> Float[Tensor, "b n m"]:
         """Look up each token, and add its position.
 
         :param tokens: token numbers from 0 on, below the number of different tokens, whole, (b, n).
-        :param start: the position of the first one; 0 unless given.
+        :param start: the position of the first one, or the positions of all, (b, n); 0 unless given.
         """
         check_token_numbers(tokens, self.table.num_embeddings)
         x = self.table(tokens)

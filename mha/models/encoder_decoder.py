@@ -13,7 +13,13 @@ from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, made
 from mha.models.generation import Choose, evaluating, greedy, unroll
-from mha.models.inputs import check_kind_of_cache, check_padding, check_source, check_token_numbers
+from mha.models.inputs import (
+    check_kind_of_cache,
+    check_padding,
+    check_source,
+    check_token_numbers,
+    next_positions,
+)
 from mha.models.transformer import DecoderLayer, EncoderLayer
 
 
@@ -136,7 +142,7 @@ class EncoderDecoder(nn.Module):
         check_kind_of_cache(cache, ModelCache)
         check_padding("source_mask", source_mask, target)
         check_padding("target_mask", target_mask, target)
-        x = self.target_embedding(target, 0 if cache is None else cache.length)
+        x = self.target_embedding(target, next_positions(cache, target))
         x = self.decoder(x, memory, mask=target_mask, memory_mask=source_mask, cache=cache)
         return self.to_logits(self.decoder_norm(x))
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import check_is_tensor, described
+from mha.layers.cache import ModelCache
 
 
 def check_cacheable(*layers: nn.Module) -> None:
@@ -72,6 +73,14 @@ def check_named(name: str, mask: Tensor | None) -> None:
         check_is_tensor(name, mask)
         if mask.dtype != torch.bool or mask.ndim not in (2, 4):
             raise TypeError(f"{name} is {described(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
+
+
+def next_positions(cache: ModelCache | None, tokens: Tensor) -> int | Tensor:
+    """Return where new tokens are: the position of the first one, or with padding the positions of all, (b, n)."""
+    if cache is None:
+        return 0
+    counted = cache.position_ids(tokens.shape[1]) if tokens.ndim == 2 and tokens.shape[1] else None
+    return cache.length if counted is None else counted
 
 
 def check_kind_of_cache(cache: object, *kinds: type) -> None:

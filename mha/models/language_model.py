@@ -8,13 +8,13 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked
+from mha.checks import check_flag, check_whole, checked, described
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, made
 from mha.models.feedback_transformer import FeedbackStack
 from mha.models.generation import Choose, evaluating, greedy, unroll
-from mha.models.inputs import check_kind_of_cache, check_token_numbers
+from mha.models.inputs import check_kind_of_cache, check_token_numbers, next_positions
 from mha.models.transformer import EncoderLayer
 
 
@@ -67,16 +67,23 @@ class LanguageModel(nn.Module):
         self.to_logits = nn.Linear(d_model, vocab_size)
 
     def forward(
-        self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
+        self,
+        tokens: Int[Tensor, "b n"],
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        cache: ModelCache | None = None,
+        position_ids: Int[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b n w"]:
         """Embed, run the causal layers, score all tokens.
 
         :param tokens: token numbers, (b, n); with a cache they continue what was fed before.
         :param mask: (n, n) or (b, h, n, n), True = may look, beside the causal mask; no more is hidden unless given.
         :param cache: of ``decoder``, by its ``new_cache``; no cache unless given.
+        :param position_ids: the positions of all tokens, (b, n), as packed sequences need them; otherwise they are
+            counted from 0 on, or from what the cache holds, without its padding.
         """
         check_kind_of_cache(cache, ModelCache)
-        x = self.embedding(tokens, 0 if cache is None else cache.length)
+        x = self.embedding(tokens, next_positions(cache, tokens) if position_ids is None else position_ids)
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
         return self.to_logits(self.norm(x))
 
@@ -88,6 +95,7 @@ class LanguageModel(nn.Module):
         choose: Choose = greedy,
         stop: int | None = None,
         cached: bool = True,
+        padding: Tensor | list[int] | None = None,
     ) -> Int[Tensor, "b m"]:
         """Continue each prompt, token by token; the result begins with the prompt.
 
@@ -96,12 +104,18 @@ class LanguageModel(nn.Module):
         :param choose: a function from scores (b, vocabulary) to token numbers (b,); :func:`greedy` unless given.
         :param stop: the number of the token that ends a sequence; every sequence gets the full length unless given.
         :param cached: whether a cache keeps what each step would compute again; the result is the same.
+        :param padding: how many positions in front of each prompt are padding, (b,); none unless given. A cache hides
+            it.
         """
         check_flag(cached=cached)
+        if padding is not None and not cached:
+            raise ValueError(
+                f"padding = {described(padding)}, cached = False: the cache hides the padding, so take one"
+            )
         check_whole(length=length)
         check_token_numbers(tokens, self.embedding.table.num_embeddings)
         with evaluating(self):
-            cache = self.decoder.new_cache(tokens.shape[1] + length) if cached else None
+            cache = self.decoder.new_cache(tokens.shape[1] + length, padding) if cached else None
 
             def next_logits(tokens: Tensor) -> Tensor:
                 return self(tokens[:, 0 if cache is None else cache.length :], cache=cache)[:, -1]
