@@ -8,7 +8,7 @@ self-attention, ``layer(x, memory)`` is cross-attention.
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -125,15 +125,23 @@ class Heads(nn.Module):
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
         heads = self._attend(q, k, v, mask, is_causal, gates=self._gates(query, q))
-        return self.W_o(core.merge_heads(heads))
+        return self._merge(heads)
+
+    def _merge(self, heads: Tensor) -> Tensor:
+        """Put the heads side by side and mix them; refuse to mix a part of them as if it were all."""
+        merged = core.merge_heads(heads)
+        if merged.shape[-1] != getattr(self.W_o, "in_features", merged.shape[-1]):
+            raise ValueError(
+                f"the heads make {merged.shape[-1]} channels, but W_o takes {self.W_o.in_features}: each process of a "
+                "parallel plan that cuts the projections has only some of the heads, and this layer counts all. Cut it "
+                "with mha.systems.tensor_parallel.shard_heads, which knows its heads"
+            )
+        return self.W_o(merged)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make queries, keys and values and split them into heads: q (b, h, i, d), k and v (b, g, j, d)."""
         start = 0 if cache is None else cache.length
-        q = self.W_q(query)
-        if q.shape[-1] != self.heads * self.d_head:
-            self._refuse_part(q.shape[-1])
-        q = self._into_heads(q, self.heads, start)
+        q = self._into_heads(self.W_q(query), self.heads, start)
         if cache is not None and cache.holds(key):
             return q, *cache.held()
         raw = cache is not None and cache.keeps_raw_keys  # then positions act on what the cache returns
@@ -145,14 +153,6 @@ class Heads(nn.Module):
         if raw and self.positions is not None:
             k = self.positions.rotate(k, cache.length - k.shape[2])
         return q, k, v
-
-    def _refuse_part(self, width: int) -> NoReturn:
-        """Refuse a projection that makes another number of channels than the heads have."""
-        raise ValueError(
-            f"W_q makes {width} channels, but {self.heads} heads need {self.heads} · {self.d_head}. "
-            "Where a parallel plan has cut the projections, a process holds only some of the heads: use "
-            "mha.systems.tensor_parallel.shard_heads"
-        )
 
     def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
         """Split queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
@@ -321,7 +321,7 @@ class Heads(nn.Module):
         :param heads: the head outputs.
         """
         inputs.check_heads(heads, self.heads, self.W_o)
-        return self.W_o(core.merge_heads(heads))
+        return self._merge(heads)
 
     def contributions(self, heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "b h i m"]:
         """Say what each head adds to the output: they sum to it, up to the bias of ``W_o``.
