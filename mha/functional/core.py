@@ -153,18 +153,14 @@ def attend(
     :param explicit: whether the explicit formula runs even where nothing is changed; False unless given.
     :param changes: what is changed at the three named places; nothing unless given.
     """
-    if explicit or (changes is not NO_CHANGES and changes):
-        weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, changes=changes)
-        return multiply(F.dropout(weights, dropout) if dropout else weights, v)
-    if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
-        if q.shape[-2] == 1:
-            is_causal = False
-        return _fused(q, k, v, None, dropout, is_causal, scale)
-    mask = visible(q, k, mask, is_causal)
-    if mask is None:
-        return _fused(q, k, v, None, dropout, False, scale)
-    empty = ~mask.any(-1, keepdim=True)  # kernels disagree about empty rows: such a row is opened, and then zeroed
-    return _fused(q, k, v, mask | empty, dropout, False, scale).masked_fill(empty, 0)
+    if not (explicit or (changes is not NO_CHANGES and changes)):
+        try:
+            return _by_kernel(q, k, v, mask, dropout, is_causal, scale)
+        except NotImplementedError as error:
+            if "forward AD" not in str(error):  # no kernel has derivatives in forward mode (torch.func.jvp); sums have
+                raise
+    weights = attention_weights(q, k, mask, is_causal=is_causal, scale=scale, changes=changes)
+    return multiply(F.dropout(weights, dropout) if dropout else weights, v)
 
 
 def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
@@ -193,6 +189,21 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
         return x @ y
     shared: Tensor = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2)
     return (shared @ y).view(*x.shape[:-1], y.shape[-1])
+
+
+def _by_kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
+) -> Tensor:
+    """Read on torch's fused kernel, whatever is hidden."""
+    if mask is None and q.shape[-2] in (1, k.shape[-2]):  # one last query sees everything; a square needs no mask
+        if q.shape[-2] == 1:
+            is_causal = False
+        return _fused(q, k, v, None, dropout, is_causal, scale)
+    mask = visible(q, k, mask, is_causal)
+    if mask is None:
+        return _fused(q, k, v, None, dropout, False, scale)
+    empty = ~mask.any(-1, keepdim=True)  # kernels disagree about empty rows: such a row is opened, and then zeroed
+    return _fused(q, k, v, mask | empty, dropout, False, scale).masked_fill(empty, 0)
 
 
 def _fused(

@@ -79,9 +79,15 @@ def asked(x: Tensor, *, otherwise: bool) -> bool:
     """Read a truth value, where there is one.
 
     :param x: one truth value.
-    :param otherwise: what is returned where it holds none yet: on the meta device, and in a graph being compiled.
+    :param otherwise: what is returned where it holds none yet: on the meta device, in a graph being compiled, and
+        under ``torch.func.vmap``, where it is many.
     """
-    return otherwise if x.is_meta or torch.compiler.is_compiling() else bool(x)
+    if x.is_meta or torch.compiler.is_compiling():
+        return otherwise
+    try:
+        return bool(x)
+    except RuntimeError:
+        return otherwise
 
 
 class _OnceOnly(torch.autograd.Function):

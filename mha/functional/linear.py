@@ -326,7 +326,7 @@ def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
     :Taught in: overwrite.
     """
     check_tensor(log_decay=log_decay)
-    if log_decay.ndim < 1 or asked((log_decay > 0).any(), otherwise=False):
+    if log_decay.ndim < 1 or asked(~(log_decay <= 0).all(), otherwise=False):
         raise ValueError(
             f"log_decay of shape {tuple(log_decay.shape)} must have an axis of tokens and no number above 0: it is the "
             "logarithm of what is left, a share between 0 and 1"
@@ -481,12 +481,12 @@ def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase
                 f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be {tuple(k.shape[:3])} on "
                 f"{k.device}: one number for each token in each head"
             )
-    if beta is not None and asked(((beta < 0) | (beta > 1)).any(), otherwise=False):
-        raise ValueError(f"beta of shape {tuple(beta.shape)} holds numbers outside [0, 1]: use torch.sigmoid")
-    if log_decay is not None and asked((log_decay > 0).any(), otherwise=False):
+    if beta is not None and asked(~((beta >= 0) & (beta <= 1)).all(), otherwise=False):
+        raise ValueError(f"beta of shape {tuple(beta.shape)} holds NaN, or numbers outside [0, 1]: use torch.sigmoid")
+    if log_decay is not None and asked(~(log_decay <= 0).all(), otherwise=False):
         raise ValueError(
-            f"log_decay of shape {tuple(log_decay.shape)} holds numbers above 0: it is the logarithm of what is left, "
-            "a share between 0 and 1"
+            f"log_decay of shape {tuple(log_decay.shape)} holds NaN, or numbers above 0: it is the logarithm of what is "
+            "left, a share between 0 and 1"
         )
     if erase:
         longest = k.detach().norm(dim=-1).max()

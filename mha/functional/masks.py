@@ -124,8 +124,12 @@ def from_additive(mask: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     see = mask == 0
     if not bool((see | (mask < -1000)).all()):
         raise ValueError(
-            f"mask of shape {_shape(mask)}: an additive mask may hold 0 and large negative numbers only; this one "
-            "changes scores too"
+            f"mask of shape {_shape(mask)}: an additive mask may hold 0 and large negative numbers only"
+            + (
+                "; this one holds 0 and 1: use mask.bool() where 1 means 'may look', else from_hidden(mask.bool())"
+                if bool((see | (mask == 1)).all())
+                else "; this one changes scores too"
+            )
         )
     return see
 

@@ -114,6 +114,7 @@ class LayerCache:
     :Taught in: cache_and_sharing.
     """
 
+    keeps = "keys and values"  # what is stored; a layer says with ``reads`` what it can go on from
     keeps_raw_keys = False  # whether keys are stored before positions act on them
     keeps_every_token = True  # whether it can go back to what it was some tokens ago
     _length = 0

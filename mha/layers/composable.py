@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from mha.checks import checked
-from mha.functional import core
 from mha.functional.composed import attend_in_chunks, unpack
 from mha.functional.core import Changes
 from mha.layers.cache import KeyValueCache, LayerCache
@@ -33,6 +32,8 @@ class ComposedCache(KeyValueCache):
     :Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
     :Taught in: compose.
     """
+
+    keeps = "keys, values and how each token mixes the heads"
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
@@ -248,6 +249,7 @@ class ComposableAttention(Heads):
     :Taught in: compose.
     """
 
+    reads = ("keys, values and how each token mixes the heads", "keys and values")
     inseparable = "each head mixes in the scores and weights of all others"
     beyond_steps = "the matrices that mix heads come from the layer's input"
 
@@ -294,7 +296,7 @@ class ComposableAttention(Heads):
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
         heads = self._attend_composed(q, k, v, mask, is_causal, *self.compositions(query, key, cache))
-        return self.W_o(core.merge_heads(heads))
+        return self._merge(heads)
 
     def compositions(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> list[Composed]:
         """Make for both places the matrices of the queries (b, i, h, h) and the pieces of the keys (b, p, h, j).

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_flag, check_is_tensor, check_whole, checked, described
-from mha.functional import core
 from mha.functional.core import Changes
 from mha.functional.masks import check_mask
 from mha.layers.cache import LayerCache, MemoryCache, Reader, Source
@@ -30,6 +29,8 @@ class FeedbackMemory(MemoryCache):
     :Raises: ValueError for a mask that has no column for each step.
     :Taught in: feed_back.
     """
+
+    keeps = "memory vectors"
 
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Refuse another layer, and a mask that does not fit, before anything is kept."""
@@ -117,6 +118,7 @@ class FeedbackAttention(Heads):
     :Taught in: feed_back.
     """
 
+    reads = ("memory vectors", "keys and values")
     inseparable = None
     beyond_steps = "the tables count steps back from the newest memory"
     of_heads = ("query_bias", "key_table", "score_table")
@@ -165,7 +167,7 @@ class FeedbackAttention(Heads):
         q, k, v = self._project(query, key, value, cache)
         of_keys, of_scores = self.tables(k)
         heads = self._attend(q, k + of_keys, v, mask, False, changes=Changes(scores=lambda s: s + of_scores))
-        return self.W_o(core.merge_heads(heads))
+        return self._merge(heads)
 
     def tables(self, k: Float[Tensor, "b h j d"]) -> tuple[Float[Tensor, "h j d"], Float[Tensor, "b h 1 j"]]:
         """Return what is added to the keys (U), and to the scores: (u·k + S) / √d.

@@ -27,6 +27,12 @@ class Projecting(Protocol):
     W_v: nn.Linear
 
 
+class Reading(Protocol):
+    """A layer, as far as the check of its cache must know it."""
+
+    reads: tuple[str, ...]
+
+
 def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
     """Let key default to query and value to key; refuse a causal mask over another sequence.
 
@@ -127,10 +133,15 @@ def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> 
         )
 
 
-def check_cache(cache: object) -> None:
-    """Refuse what is no cache of a layer."""
+def check_cache(cache: object, layer: Reading) -> None:
+    """Refuse what is no cache of a layer, and one that keeps something other than this layer can go on from."""
     if not isinstance(cache, LayerCache):
         raise TypeError(f"cache = {described(cache)}: give layer.new_cache(), or mha.layers.MemoryCache() for a memory")
+    if cache.keeps not in layer.reads:
+        raise ValueError(
+            f"cache is a {type(cache).__name__}, which keeps {cache.keeps}, but {type(layer).__name__} goes on from "
+            f"{layer.reads[0]}: use layer.new_cache()"
+        )
 
 
 def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:

@@ -36,6 +36,8 @@ class LatentCache(KeyValueCache):
     :Taught in: compress.
     """
 
+    keeps = "latents"
+
     def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
@@ -108,6 +110,7 @@ class LatentAttention(Heads):
     :Taught in: compress.
     """
 
+    reads = ("latents", "keys and values")
     inseparable = None
     of_heads = ("W_rotary_q",)
 
@@ -181,7 +184,7 @@ class LatentAttention(Heads):
         if absorb is None:
             absorb = cache is not None and self.absorbs(q.shape[2], rows.shape[2])
         read = self.read_absorbed if absorb else self.read_expanded
-        return self.W_o(core.merge_heads(self.at_heads(read(q, rows, mask, is_causal))))
+        return self._merge(self.at_heads(read(q, rows, mask, is_causal)))
 
     def absorbs(self, i: int, j: int) -> bool:
         """Whether the absorbed form takes fewer FLOPs, with i queries and j latents that are there.
@@ -366,7 +369,7 @@ class LatentAttention(Heads):
             raise ValueError(f"query {tuple(query.shape)} and key {tuple(key.shape)} must have one batch size")
         check_positions(self.positions, query, key)
         if cache is not None:
-            check_cache(cache)
+            check_cache(cache, self)
             return key, cache.admit(self, query, key, value, mask)
         if mask is not None:
             check_visible(mask, query, key, self.heads)

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
-from mha.functional import core
 from mha.functional.core import Changes
 from mha.functional.linear import (
     CHUNK,
@@ -43,6 +42,8 @@ class StateCache(KeyValueCache):
         hides anything but the padding: what is in the state cannot be hidden any more.
     :Taught in: overwrite.
     """
+
+    keeps = "one state"
 
     keeps_every_token = False
 
@@ -204,6 +205,7 @@ class LinearAttention(Heads):
     :Taught in: overwrite.
     """
 
+    reads = ("one state", "keys and values")
     inseparable = None
     beyond_steps = "the products of features, in place of softmax, are made in forward"
 
@@ -245,10 +247,10 @@ class LinearAttention(Heads):
             heads, state = read_linear(q, k, v, written(mask, k), is_causal=is_causal, state=cache.state)
             cache.keep(state, k.shape[2])
         elif self.needs_weights(mask):
-            return self.W_o(core.merge_heads(self.explicit(q, k, v, mask, is_causal=is_causal)))
+            return self._merge(self.explicit(q, k, v, mask, is_causal=is_causal))
         else:
             heads, _ = read_linear(q, k, v, written(mask, k), is_causal=is_causal)
-        return self.W_o(core.merge_heads(self.at_heads(heads)))
+        return self._merge(self.at_heads(heads))
 
     def needs_weights(self, mask: Tensor | None) -> bool:
         """Whether the weights are watched or dropped, or different tokens are hidden from different queries.
@@ -331,6 +333,7 @@ class DeltaAttention(Heads):
     :Taught in: overwrite.
     """
 
+    reads = ("one state", "keys and values")
     inseparable = None
     beyond_steps = "β and α come from the layer's input"
     of_heads = ("write", "decay")
@@ -391,7 +394,7 @@ class DeltaAttention(Heads):
             heads = heads.to(v.dtype)
             if isinstance(cache, StateCache):
                 cache.keep(state, k.shape[2])
-        return self.W_o(core.merge_heads(self.at_heads(heads)))
+        return self._merge(self.at_heads(heads))
 
     def rates(self, x: Float[Tensor, "b n m"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"] | None]:
         """Return how much of what a key reads each token overwrites (β), and the logarithm of the decay (log α).

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_is_tensor, check_whole, checked, described
-from mha.functional import core
 from mha.functional.core import split_heads
 from mha.layers.cache import LayerCache, MemoryCache, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear
@@ -159,7 +158,7 @@ class MergedAttention(Heads):
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
         heads = self._read(q, k, v, mask, is_causal=is_causal, changes=self._with_watchers(self.changes()))
-        return self.W_o(core.merge_heads(self.at_heads(self.add_average(heads, query, own_mask, cache))))
+        return self._merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
 
     def add_average(
         self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: LayerCache | None

@@ -54,6 +54,7 @@ class Heads(nn.Module):
     inseparable: str | None = "its class does not say that its heads can be computed apart"  # None: they can
     beyond_steps: str | None = None  # what the formula needs that :meth:`attend` is not given
     of_heads: tuple[str, ...] = ()  # parts with equally many rows for each head, beside the four projections
+    reads: tuple[str, ...] = ("keys and values",)  # what it can go on from, of what caches keep
     scale: float | None = None  # of the scores; 1/√d where it is None
 
     @checked
@@ -230,7 +231,7 @@ class Heads(nn.Module):
         if self.positions is not None:
             inputs.check_positions(self.positions, query, key)
         if cache is not None:
-            inputs.check_cache(cache)
+            inputs.check_cache(cache, self)
             return key, value, cache.admit(self, query, key, value, mask)
         if mask is not None:
             inputs.check_visible(mask, query, key, self.heads)
