@@ -485,8 +485,8 @@ def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase
         raise ValueError(f"beta of shape {tuple(beta.shape)} holds NaN, or numbers outside [0, 1]: use torch.sigmoid")
     if log_decay is not None and asked(~(log_decay <= 0).all(), otherwise=False):
         raise ValueError(
-            f"log_decay of shape {tuple(log_decay.shape)} holds NaN, or numbers above 0: it is the logarithm of what is "
-            "left, a share between 0 and 1"
+            f"log_decay of shape {tuple(log_decay.shape)} holds NaN, or numbers above 0: it is the logarithm of what "
+            "is left, a share between 0 and 1"
         )
     if erase:
         longest = k.detach().norm(dim=-1).max()

@@ -149,12 +149,12 @@ def relayout(layer: Heads, layout: str) -> Heads:
     :Raises: ValueError where the layer has no rotary positions, or the layout is unknown.
     :Taught in: positions.
     """
+    check_own_weights(layer)
     whole = isinstance(layer.positions, RotaryPositions) and not isinstance(layer.positions, PartialRotary)
     plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm after them would have to move too
     if not isinstance(layer.positions, RotaryPositions) or not whole or not plain or layout not in LAYOUTS:
         inside = described(layer.positions)
         raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")
-    check_own_weights(layer)
     if layout != layer.positions.layout:
         for linear in (layer.W_q, layer.W_k):
             for rows in (linear.weight, linear.bias):

@@ -27,6 +27,7 @@ class Projecting(Protocol):
     W_v: nn.Linear
 
 
+@runtime_checkable
 class Reading(Protocol):
     """A layer, as far as the check of its cache must know it."""
 
@@ -52,6 +53,20 @@ def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_c
             "is_causal with a separate key: another sequence has no future to hide. Leave is_causal out, or give a mask"
         )
     return key, key if value is None else value
+
+
+def check_nested(layer: nn.Module, plain: bool) -> None:
+    """Refuse nested tensors where torch has no kernel for what a layer does with them.
+
+    :param layer: the layer that was called.
+    :param plain: whether nothing but the four projections and torch's kernel is asked for.
+    """
+    if not plain:
+        raise ValueError(
+            f"query is a nested tensor: {type(layer).__name__} can read it only without masks, a cache, positions, "
+            "shared heads and changes. Pad it with torch.nested.to_padded_tensor(x, 0.0) and give mask="
+            "mha.padding_mask(lengths)"
+        )
 
 
 def is_same(key: Tensor, query: Tensor) -> bool:
@@ -92,7 +107,7 @@ def check_batch(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def check_input(name: str, x: Any, linear: nn.Linear) -> None:
+def check_input(name: str, x: Any, linear: nn.Module) -> None:
     """Refuse an input that a projection cannot take."""
     weight, width = getattr(linear, "weight", None), getattr(linear, "in_features", None)
     if not isinstance(weight, Tensor):
@@ -152,7 +167,7 @@ def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:
         check_mask(mask, (query.shape[0], heads, i, j), query.device)
 
 
-def check_heads(heads: Tensor, number: int, linear: nn.Linear) -> None:
+def check_heads(heads: Tensor, number: int, linear: nn.Module) -> None:
     """Refuse what is not the output of a layer's heads."""
     check_is_tensor("heads", heads)
     inner = getattr(linear, "in_features", None) or as_linear(linear, "W_o").in_features

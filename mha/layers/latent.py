@@ -18,7 +18,7 @@ from mha.functional.core import NO_CHANGES, Changes, split_heads
 from mha.functional.latent import Latent, count_forms, fit_latent
 from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
-from mha.layers.inputs import check_cache, check_input, check_positions, check_visible, default_inputs
+from mha.layers.inputs import check_cache, check_input, check_positions, check_visible, default_inputs, is_same
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions, RotaryPositions
 from mha.layers.projections import settled
@@ -359,7 +359,7 @@ class LatentAttention(Heads):
         key, value = default_inputs(query, key, value, is_causal)
         check_input("query", query, self.W_q if self.W_down_q is None else self.W_down_q)
         check_input("key", key, self.W_down)
-        if value is not key:
+        if not is_same(value, key):
             check_input("value", value, self.W_down)
             raise ValueError(
                 f"value {tuple(value.shape)} is another tensor than key {tuple(key.shape)}, but both are made from one "

@@ -25,6 +25,7 @@ from mha.functional.linear import (
 from mha.layers.cache import KeyValueCache, LayerCache, MemoryCache, Reader, check_growing, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.hooks import Tap
+from mha.layers.inputs import is_same
 from mha.layers.multi_head import Heads
 
 OPEN = 4.0  # added before the sigmoid of a decay: at first a token leaves 98 % of the state
@@ -373,7 +374,7 @@ class DeltaAttention(Heads):
     ) -> Float[Tensor, "b i m"]:
         """Project, write and read token after token, merge."""
         check_table(self, cache)
-        if isinstance(cache, MemoryCache) or (key is not None and key is not query):
+        if isinstance(cache, MemoryCache) or (key is not None and not is_same(key, query)):
             refuse_memory(self, key)
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         check_order(self, query, is_causal)

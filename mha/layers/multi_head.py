@@ -226,6 +226,11 @@ class Heads(nn.Module):
         cache: LayerCache | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Ask once for everything that could go wrong; return key, value and the mask that holds."""
+        if isinstance(query, Tensor) and query.is_nested:
+            other = self.beyond_steps is not None or type(self)._project is not Heads._project
+            changed = other or bool(self._with_watchers(self.changes()))
+            extra = is_causal or mask is not None or cache is not None or self.kv_heads != self.heads
+            inputs.check_nested(self, not (changed or extra or self.positions is not None))
         key, value = inputs.default_inputs(query, key, value, is_causal)
         inputs.check_inputs(self, query, key, value)
         if self.positions is not None:
