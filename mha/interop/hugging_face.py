@@ -6,7 +6,9 @@ what :class:`Residual` does here, and it does not move.
 :Taught in: in_the_transformer.
 """
 
+import math
 import os
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +19,7 @@ from mha.interop.deepseek import deepseek_plan
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
 from mha.layers.multi_head import Heads
+from mha.layers.projections import REMEDY, as_linear, check_own_weights
 
 CHANGE = "Make the module with a configuration without these, and convert again."
 
@@ -38,6 +41,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     :Taught in: in_the_transformer.
     """
     plan = transformers_plan(module)
+    refuse(plan.library, plan.inside_only, "Use mha.interop.swap, where the model passes its own angles.")
     layer = build(plan) if into is None else read(plan, into)
     return layer.train(module.training) if into is None else layer
 
@@ -51,6 +55,7 @@ def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     :Raises: ValueError that names every size and option that differs; then nothing was copied.
     :Taught in: in_the_transformer.
     """
+    check_own_weights(module)
     write(layer, transformers_plan(module))
     return module
 
@@ -62,9 +67,19 @@ def transformers_plan(module: nn.Module) -> Plan:
     :param module: an attention of a class that is known here.
     """
     name = type(module).__name__
+    if type(module).__module__.partition(".")[0] != "transformers" and name in PLANS:
+        raise ValueError(
+            f"{name} of {type(module).__module__} is not the class of this name in transformers: nobody knows here what "
+            "its code computes"
+        )
     if name not in PLANS:
         raise ValueError(f"{name} is not known here: the classes that can be converted are {sorted(PLANS)}")
-    return PLANS[name](module)
+    plan = PLANS[name](module)
+    usual = plan.sizes["d_head"] ** -0.5
+    told = getattr(getattr(module, "self", module), "scaling", usual)
+    if "d_latent" in plan.sizes or not isinstance(told, float) or math.isclose(told, usual, rel_tol=1e-6):
+        return plan
+    return replace(plan, sizes=plan.sizes | {"scale": told})  # somebody has set it by hand
 
 
 @checked
@@ -118,14 +133,13 @@ def llama_plan(module: Any) -> Plan:
     :param module: an attention of this class or its kin.
     """
     config, name = module.config, type(module).__name__
-    positions, reasons = rotary_of(config, module.head_dim)
-    refuse(name, reasons, CHANGE)
+    positions, inside_only = rotary_of(module, module.head_dim)
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.o_proj)
     sizes = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}
     sizes |= {"d_head": module.head_dim, "dropout": module.attention_dropout}
     options = {"d_model": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
     options |= {"d_head": "head_dim", "dropout": "attention_dropout", "bias": "attention_bias"}
-    return _plan(name, sizes, weights, options | {"positions": "rope_parameters"}, positions)
+    return _plan(name, sizes, weights, options | {"positions": "rope_parameters"}, positions, inside_only)
 
 
 @checked
@@ -150,7 +164,7 @@ def released_plan(module: Any) -> Plan:
         weights |= {"W_q.norm": module.q_norm.weight.detach(), "W_k.norm": module.k_norm.weight.detach()}
         sizes["norm_eps"] = module.q_norm.eps if gated else module.q_norm.variance_epsilon
         sizes["norm_offset"] = float(gated)  # Qwen3-Next multiplies by 1 + the weight
-    return Plan(name, plan.sizes | sizes, weights, plan.options | {"norm_eps": "rms_norm_eps"}, plan.positions)
+    return replace(plan, sizes=plan.sizes | sizes, weights=weights, options=plan.options | {"norm_eps": "rms_norm_eps"})
 
 
 @checked
@@ -213,20 +227,33 @@ PLANS = {
 }
 
 
-def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions: Any = None) -> Plan:
+def _plan(
+    name: str,
+    sizes: dict,
+    weights: dict[str, Tensor],
+    options: dict,
+    positions: Any = None,
+    inside_only: list[str] | None = None,
+) -> Plan:
     """Add what the parameters themselves tell: the widths of the inputs, and which projections have biases."""
     widths = {"d_model": "W_q.weight", "kdim": "W_k.weight", "vdim": "W_v.weight"}
     found = {size: weights[weight].shape[1] for size, weight in widths.items()}
-    return Plan(name, sizes | found | {"bias": biases(weights)}, weights, options, positions)
+    return Plan(name, sizes | found | {"bias": biases(weights)}, weights, options, positions, inside_only or [])
 
 
-def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
-    """Name the weight matrices and biases of linear maps."""
-    return {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
+def _linears(**linears: nn.Module) -> dict[str, Tensor]:
+    """Name the weight matrices and biases of linear maps: what they compute with, adapters included."""
+    return {
+        f"W_{letter}.{name}": p
+        for letter, x in linears.items()
+        for name, p in as_linear(x, f"the projection {letter}").named_parameters()
+    }
 
 
 def _turned(conv: Any, parts: int = 1) -> list[tuple[Tensor, Tensor]]:
     """Cut a ``Conv1D``, whose weight is (in, out), into views of weights (out, in) and biases."""
+    if type(conv).__name__ != "Conv1D" or not isinstance(conv._parameters.get("weight"), Tensor):
+        raise ValueError(f"a projection of GPT-2 is a {type(conv).__name__}, not a Conv1D of its own. {REMEDY}")
     return list(zip(conv.weight.detach().T.chunk(parts), conv.bias.detach().chunk(parts), strict=True))
 
 

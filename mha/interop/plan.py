@@ -30,6 +30,7 @@ class Plan:
     weights: dict[str, Tensor]
     options: dict[str, str] = field(default_factory=dict)
     positions: RelativePositions | None = None
+    inside_only: list[str] = field(default_factory=list)  # what is right only where the model passes its own angles
 
 
 @checked
@@ -63,6 +64,7 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
         "vdim": layer.W_v.in_features,
         "bias": biases(dict(layer.named_parameters())),
         "dropout": layer.dropout,
+        "scale": layer.scale,
         "positions": kind_of_positions(layer.positions),
     }
 
@@ -85,6 +87,7 @@ def build(plan: Plan) -> Heads:
     check_shapes(plan)
     sizes = dict(plan.sizes)
     d_model, heads, kv_heads = (sizes.pop(name) for name in ("d_model", "heads", "kv_heads"))
+    scale = sizes.pop("scale", None)
     layer: Heads
     if "d_latent" in sizes:
         sizes = {name: size for name, size in sizes.items() if name not in ("kdim", "vdim")}
@@ -95,6 +98,7 @@ def build(plan: Plan) -> Heads:
         layer = GroupedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
     else:
         layer = MultiHeadAttention(d_model, heads, positions=plan.positions, **sizes)
+    layer.scale = scale
     return read(plan, layer.to(plan.weights["W_q.weight"]))
 
 
@@ -166,7 +170,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
         raise ValueError(f"{type(layer).__name__} computes something other than {plan.library}: only {fit}")
     check_shapes(plan)
-    theirs = plan.sizes | {"positions": kind_of_positions(plan.positions)}
+    theirs = {"scale": None} | plan.sizes | {"positions": kind_of_positions(plan.positions)}
     wrong = [
         f"{name}: the layer has {ours!r}, {plan.library} has {theirs[name]!r}"
         + (f" (its option {plan.options[name]})" if name in plan.options else "")

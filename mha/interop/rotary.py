@@ -3,8 +3,8 @@
 :Taught in: positions.
 """
 
+import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -31,31 +31,50 @@ def plain_base(config: Any) -> tuple[float, list[str]]:
     return float(rope["rope_theta"]), reasons
 
 
+MOVING = ("dynamic", "longrope")  # their angles depend on the length of the sequence
+
+
 @checked
-def rotary_of(config: Any, width: int) -> tuple[RotaryPositions, list[str]]:
-    """Read rotary positions from a configuration: plain, bent as "yarn" and "llama3" do, or of a part of each head.
+def model_angles(module: nn.Module) -> tuple[Tensor, float] | None:
+    """Ask the code that a module comes from for its angles: of one step for each pair of channels, and their factor.
 
-    The second result says why they cannot be had, if so. Angles are computed in float32, as theirs are.
+    A configuration may say more than the code reads: Llama's rotates whole heads whatever its
+    ``partial_rotary_factor``. None where the code has no rotary class of its own.
 
-    :param config: of a model of ``transformers``.
+    :param module: an attention of a model of ``transformers``.
+    """
+    code = sys.modules[type(module).__module__]
+    kinds = [kind for name, kind in vars(code).items() if name.endswith("RotaryEmbedding")]
+    if len(kinds) != 1:
+        return None
+    rotary = kinds[0](config=module.config)
+    return rotary.inv_freq.detach().float(), float(getattr(rotary, "attention_scaling", 1.0))
+
+
+@checked
+def rotary_of(module: Any, width: int) -> tuple[RotaryPositions, list[str]]:
+    """Make the rotary positions of a module: plain, with bent angles, or of a part of each head.
+
+    The second result says why a layer alone cannot have them, if so: then only the model can pass the right angles.
+    Angles are computed in float32, as theirs are.
+
+    :param module: an attention of a model of ``transformers``.
     :param width: of a head.
     """
+    config = module.config
     rope = getattr(config, "rope_parameters", None)
     rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
-    kind, part, base = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0, rope["rope_theta"]
-    if kind == "default" and part == 1.0:
-        return RotaryPositions(float(base), precision=torch.float32), []
-    if kind == "default":
-        return PartialRotary(int(width * part), float(base)), []
-    if kind not in BENT or part != 1.0:
-        reason = f"rope_type = {kind!r} bends the angles; only 'default' is plain, and of the others {BENT} are known"
-        return RotaryPositions(float(base), precision=torch.float32), [reason]
-    rates, factor = import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS[kind](config, "cpu")
-    described = ", ".join(f"{name}={rope[name]}" for name in sorted(rope) if name not in ("rope_theta", "rope_type"))
-    return BentRotary(rates, float(factor), float(base), f"{kind} with {described}"), []
-
-
-BENT = ("llama3", "yarn")
+    kind, base = rope.get("rope_type", "default"), float(rope["rope_theta"])
+    found = model_angles(module)
+    if found is None:
+        return RotaryPositions(base, precision=torch.float32), ["its code has no rotary positions that could be asked"]
+    rates, factor = found
+    if kind == "default" and factor == 1.0:
+        whole = 2 * len(rates) == width
+        return RotaryPositions(base, precision=torch.float32) if whole else PartialRotary(2 * len(rates), base), []
+    told = ", ".join(f"{name}={rope[name]}" for name in sorted(rope) if name not in ("rope_theta", "rope_type"))
+    reason = f"rope_type = {kind!r} makes angles that depend on the length of the sequence"
+    return BentRotary(rates, factor, base, f"{kind} with {told}"), [reason] * (kind in MOVING)
 
 
 class BentRotary(RotaryPositions):
@@ -87,6 +106,15 @@ class BentRotary(RotaryPositions):
         super()._apply(fn, recurse)
         self.rates = exact.to(self.rates.device)
         return self
+
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Rotate as many channels as there are angles for, the first ones.
+
+        :param x: queries or keys, (b, h, n, d).
+        :param start: the position of the first one; 0 unless given.
+        """
+        rotated = 2 * len(self.rates)
+        return torch.cat([super().rotate(x[..., :rotated], start), x[..., rotated:]], -1)
 
     def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         n, d = x.shape[-2:]

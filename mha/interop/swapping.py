@@ -16,8 +16,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
-from mha.interop.hugging_face import PLANS, from_transformers, transformers_plan
-from mha.interop.rotary import PartialRotary
+from mha.interop.hugging_face import PLANS, transformers_plan
+from mha.interop.plan import build
+from mha.interop.rotary import BentRotary, PartialRotary
 from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
@@ -331,6 +332,8 @@ def rotated_channels(positions: nn.Module | None, width: int) -> int:
     """
     if isinstance(positions, PartialRotary):
         return positions.rotated
+    if isinstance(positions, BentRotary):
+        return 2 * len(positions.rates)
     return width if isinstance(positions, RotaryPositions) else 0
 
 
@@ -383,7 +386,7 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
         return there.layer
     check_kernel(getattr(there, "self", there).config)
     if ours is None:
-        ours = from_transformers(there)
+        ours = build(transformers_plan(there)).train(there.training)
         ours.requires_grad_(any(weight.requires_grad for weight in there.parameters()))
     check_fits(ours, place_of(there), type(there).__name__)
     parent, _, name = path.rpartition(".")
