@@ -10,9 +10,8 @@ from torch import nn
 
 from mha.checks import checked
 from mha.interop.plan import Plan, refuse
-from mha.interop.rotary import plain_base
+from mha.interop.rotary import rotary_of
 from mha.layers.latent import EPS
-from mha.layers.positions import RotaryPositions
 
 OPTIONS = {
     "d_model": "hidden_size",
@@ -36,7 +35,7 @@ def deepseek_plan(module: Any) -> Plan:
     :param module: an attention of one of these two classes.
     """
     name, config = type(module).__name__, module.config
-    base, reasons = plain_base(config)
+    positions, inside_only = rotary_of(module, module.qk_rope_head_dim)
     heads, own, rotated = module.num_heads, module.qk_nope_head_dim, module.qk_rope_head_dim
     norms = [norm for norm in (module.q_a_layernorm, module.kv_a_layernorm) if norm is not None]
     unlike = {
@@ -51,7 +50,7 @@ def deepseek_plan(module: Any) -> Plan:
             norm.variance_epsilon != EPS for norm in norms
         ),
     }
-    reasons += [reason for reason, holds in unlike.items() if holds]
+    reasons = [reason for reason, holds in unlike.items() if holds]
     refuse(name, reasons, "Make the module with a configuration without these, and convert again.")
     queries: nn.Linear = module.q_proj if module.q_lora_rank is None else module.q_b_proj
     of_queries = queries.weight.detach().unflatten(0, (heads, own + rotated))
@@ -73,5 +72,5 @@ def deepseek_plan(module: Any) -> Plan:
     sizes = {"d_model": module.hidden_size, "heads": heads, "kv_heads": heads, "d_head": own, "norm": True}
     sizes |= {"kdim": module.kv_lora_rank, "vdim": module.kv_lora_rank, "bias": "", "d_latent": module.kv_lora_rank}
     sizes |= {"d_rotary": rotated, "d_query": module.q_lora_rank, "dropout": module.attention_dropout}
-    layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
-    return Plan(name, sizes, weights, OPTIONS, RotaryPositions(base, layout, precision=torch.float32))
+    positions.layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
+    return Plan(name, sizes, weights, OPTIONS, positions, inside_only)

@@ -69,17 +69,17 @@ def transformers_plan(module: nn.Module) -> Plan:
     name = type(module).__name__
     if type(module).__module__.partition(".")[0] != "transformers" and name in PLANS:
         raise ValueError(
-            f"{name} of {type(module).__module__} is not the class of this name in transformers: nobody knows here what "
-            "its code computes"
+            f"{name} of {type(module).__module__} is not the class of this name in transformers: what its code "
+            "computes is not known here"
         )
     if name not in PLANS:
         raise ValueError(f"{name} is not known here: the classes that can be converted are {sorted(PLANS)}")
     plan = PLANS[name](module)
-    usual = plan.sizes["d_head"] ** -0.5
+    usual = (plan.sizes["d_head"] + plan.sizes.get("d_rotary", 0)) ** -0.5
     told = getattr(getattr(module, "self", module), "scaling", usual)
-    if "d_latent" in plan.sizes or not isinstance(told, float) or math.isclose(told, usual, rel_tol=1e-6):
+    if not isinstance(told, float) or math.isclose(told, usual, rel_tol=1e-6):
         return plan
-    return replace(plan, sizes=plan.sizes | {"scale": told})  # somebody has set it by hand
+    return replace(plan, sizes=plan.sizes | {"scale": told})  # set by hand, or by YaRN
 
 
 @checked

@@ -17,20 +17,6 @@ from mha.layers.positions import LAYOUTS, RotaryPositions
 from mha.layers.projections import check_own_weights
 
 
-@checked
-def plain_base(config: Any) -> tuple[float, list[str]]:
-    """Read the base of rotary positions from a configuration, and why its angles are not the plain ones, if so.
-
-    :param config: of a model of ``transformers``.
-    """
-    rope = getattr(config, "rope_parameters", None)
-    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
-    kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
-    reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
-    reasons += [f"partial_rotary_factor = {part} rotates a part of each head only"] * (part != 1.0)
-    return float(rope["rope_theta"]), reasons
-
-
 MOVING = ("dynamic", "longrope")  # their angles depend on the length of the sequence
 
 

@@ -274,7 +274,8 @@ class LatentAttention(Heads):
         changes = self._with_watchers(NO_CHANGES)
         if self.d_rotary and not changes:  # the fused kernel wants values as wide as keys
             v = F.pad(v, (0, self.d_rotary))
-        return self._read(q, k, v, mask, is_causal=is_causal, changes=changes)[..., : self.d_head]
+        read = self._read(q, k, v, mask, is_causal=is_causal, scale=self.scale, changes=changes)
+        return read[..., : self.d_head]
 
     def read_absorbed(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         """Read in the absorbed form: all heads share one key, the row, and one value, its latent.
@@ -284,23 +285,25 @@ class LatentAttention(Heads):
         :param mask: as there.
         :param is_causal: as there.
         """
-        w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
+        maps = settled(self)
+        w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (maps.W_k, maps.W_v))
         own, rotated = q.split([self.d_head, self.d_rotary], -1)
         read, share = self._read_latents(torch.cat([own @ w_k, rotated], -1), own, rows, mask, is_causal)
         heads = read @ w_v.mT
-        return heads if self.W_v.bias is None else heads + share * self.W_v.bias.to(heads).view(self.heads, 1, -1)
+        return heads if maps.W_v.bias is None else heads + share * maps.W_v.bias.to(heads).view(self.heads, 1, -1)
 
     def _read_latents(
         self, q: Tensor, own: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool
     ) -> tuple[Tensor, Tensor | float]:
         """Read with queries (b, h, i, d_latent + d_rotary), and say how much of the bias of values a row reads."""
-        scale, dropout = 1 / math.sqrt(self.d_head + self.d_rotary), self.dropout if self.training else 0.0
+        scale = 1 / math.sqrt(self.d_head + self.d_rotary) if self.scale is None else self.scale
+        dropout, maps = self.dropout if self.training else 0.0, settled(self)
         changes = self._with_watchers(NO_CHANGES)
-        if changes and self.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
-            of_bias = scale * (own * self.W_k.bias.to(own).view(self.heads, 1, -1)).sum(-1, keepdim=True)
+        if changes and maps.W_k.bias is not None:  # it adds the same to a whole row: only who looks at scores notices
+            of_bias = scale * (own * maps.W_k.bias.to(own).view(self.heads, 1, -1)).sum(-1, keepdim=True)
             changes = Changes(scores=lambda scores: scores + of_bias).then(changes)
         shares: list[Tensor] = []
-        noted = self.W_v.bias is not None and (bool(changes) or dropout > 0 or mask is not None)
+        noted = maps.W_v.bias is not None and (bool(changes) or dropout > 0 or mask is not None)
         if noted:  # then a row of weights may not sum to 1
 
             def note(weights: Tensor) -> Tensor:
