@@ -658,6 +658,17 @@ def test_every_name_said_to_be_in_transformers_is_in_its_code():
     assert told - there == set()
 
 
+def test_the_code_of_the_page_for_newcomers_from_other_libraries_runs(capsys):
+    code = re.findall(r"^```python\n(.*?)^```", read(BOOK / "coming_from.md"), re.MULTILINE | re.DOTALL)
+    assert len(code) > 8
+    names = {}
+    for block in code:
+        exec(block, names)
+    said = capsys.readouterr().out
+    assert "NaN with weights: True  without: False" in said
+    assert re.search(r"exchanged: \d{2,3}% off", said)
+
+
 def test_the_solution_of_the_last_page_passes_its_check_and_a_wrong_layer_does_not(capsys):
     blocks = re.findall(r"^```python\n(.*?)^```", read(BOOK / "from_memory.md"), re.MULTILINE | re.DOTALL)
     stub, check, solution = blocks
