@@ -8,6 +8,7 @@ An exhibit passes its weak check (usually the shape) both broken and mended; its
 
 from mha.course.bugs.exhibit import Exhibit
 from mha.course.bugs.forgetting import FORGETTING
+from mha.course.bugs.inside import INSIDE
 from mha.course.bugs.judging import JUDGING
 from mha.course.bugs.latent import LATENT
 from mha.course.bugs.masks import MASKS
@@ -17,7 +18,7 @@ from mha.course.bugs.running import RUNNING
 from mha.course.bugs.scoring import SCORING
 from mha.course.bugs.splitting import SPLITTING
 
-EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *REMEMBERING, *JUDGING)
+EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *REMEMBERING, *JUDGING, *INSIDE)
 
 
 __all__ = ["EXHIBITS", "Exhibit"]
