@@ -16,7 +16,6 @@ from mha.layers.multi_head import Heads
 from mha.layers.positions import LAYOUTS, RotaryPositions
 from mha.layers.projections import check_own_weights
 
-
 MOVING = ("dynamic", "longrope")  # their angles depend on the length of the sequence
 
 
