@@ -140,6 +140,45 @@ def check_device(device: Any) -> None:
             raise ValueError(f"device = {device!r}: torch knows no such device ({str(error)[:60]} …)") from error
 
 
+_WATCH = 'here: with mha.watch(layer, "weights") as seen: layer(x), and then seen.weights, head by head'
+_CACHE = "here: cache=layer.new_cache(), one for each layer"
+_MODEL, _HEADS, _KV = "here: d_model", "here: heads", "here: kv_heads, of mha.GroupedAttention"
+_NONE = "no layer has a longest sequence: leave it out"
+ELSEWHERE = {  # keywords of other libraries, and the way to the same thing here
+    "need_weights": _WATCH, "average_attn_weights": f"{_WATCH}; seen.weights.mean(1) is the average",
+    "output_attentions": _WATCH, "return_attention_scores": _WATCH,
+    "attn_mask": "here: mask, boolean, True = may look; from_hidden and from_additive of mha.functional.masks convert",
+    "key_padding_mask": "here: mask=mha.padding_mask(lengths, n), or from_key_padding(from_hidden(m)) of "
+    "mha.functional.masks",
+    "attention_mask": "here: mask, True = may look; mha.functional.masks.from_key_padding(m.bool()) for a tokenizer's",
+    "use_causal_mask": "here: is_causal=True", "causal": "here: is_causal=True, in every call",
+    "past_key_values": _CACHE, "past_key_value": _CACHE, "layer_past": _CACHE, "use_cache": _CACHE,
+    "hidden_states": "here: query, the first argument",
+    "embed_dim": _MODEL, "hidden_size": _MODEL, "n_embd": _MODEL, "d_in": _MODEL,
+    "d_out": f"{_MODEL}: input and output are equally wide",
+    "num_heads": _HEADS, "n_heads": _HEADS, "n_head": _HEADS, "nhead": _HEADS, "num_attention_heads": _HEADS,
+    "num_kv_heads": _KV, "n_kv_heads": _KV, "num_key_value_heads": _KV,
+    "head_dim": "here: d_head", "key_dim": "here: d_head", "value_dim": "here: d_head",
+    "qkv_bias": 'here: bias, True, False or some of the letters "qkvo"; bias="o" is qkv_bias=False',
+    "attention_dropout": "here: dropout", "attn_drop": "here: dropout", "dropout_p": "here: dropout",
+    "batch_first": "the batch always comes first; mha.interop.SeqFirst(layer) takes (token, batch, channel)",
+    "context_length": _NONE, "block_size": _NONE, "max_seq_len": _NONE, "max_position_embeddings": _NONE,
+}  # fmt: skip
+
+
+def refuse_elsewhere(name: str, keywords: list[str]) -> None:
+    """Refuse keywords that other libraries have, and say what does the same here.
+
+    :param name: what was called.
+    :param keywords: those that it does not have; the others are left to Python.
+    """
+    known = [f"{keyword} ({ELSEWHERE[keyword]})" for keyword in keywords if keyword in ELSEWHERE]
+    if known:
+        raise TypeError(
+            f"{name} has no keyword {', '.join(known)}. The page \"Coming from another library\" lists both sides"
+        )
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse arguments that are not what the function's annotations say, by name and with what was given.
 
@@ -156,6 +195,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not ELSEWHERE.keys().isdisjoint(kwargs):
+            refuse_elsewhere(function.__qualname__, [name for name in kwargs if name not in defaults])
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             rule = rules.get(name)
             if rule is not None and value is not defaults[name]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import checked, described
+from mha.checks import ELSEWHERE, checked, described, refuse_elsewhere
 from mha.functional import core
 from mha.functional.attention import check_dropout, check_qkv, check_settings, check_visible
 from mha.functional.core import NO_CHANGES, Changes
@@ -103,6 +103,12 @@ class Heads(nn.Module):
         self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
 
     # ---- the algorithm
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Call the layer; keywords of other libraries are refused with what does the same here."""
+        if named and not ELSEWHERE.keys().isdisjoint(named):
+            refuse_elsewhere(type(self).__name__, list(named))
+        return super().__call__(*inputs, **named)
 
     def forward(
         self,

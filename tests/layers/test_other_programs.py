@@ -369,3 +369,29 @@ def test_only_own_weights_may_be_written():
     check_own_weights(made())
     with pytest.raises(ValueError, match="W_q is computed anew"):
         check_own_weights(pruned(made()))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: mha.MultiHeadAttention(16, num_heads=4), r"has no keyword num_heads \(here: heads\)"),
+        (lambda: mha.MultiHeadAttention(embed_dim=16, heads=4), r"embed_dim \(here: d_model\)"),
+        (lambda: mha.MultiHeadAttention(16, 4, batch_first=True), "batch always comes first.*SeqFirst"),
+        (lambda: mha.GroupedAttention(16, 4, num_key_value_heads=2), r"num_key_value_heads \(here: kv_heads"),
+        (lambda: mha.MultiHeadAttention(16, 4, qkv_bias=False), 'qkv_bias .*bias="o"'),
+        (lambda: made()(torch.randn(1, 3, 16), need_weights=True), r"MultiHeadAttention has no .*mha\.watch\(layer"),
+        (lambda: made()(torch.randn(1, 3, 16), attn_mask=None), "attn_mask .*True = may look.*from_hidden"),
+        (lambda: made()(torch.randn(1, 3, 16), use_causal_mask=True), "is_causal=True"),
+        (lambda: mha.LinearAttention(16, 4)(torch.randn(1, 3, 16), past_key_values=None), "new_cache"),
+    ],
+)
+def test_keywords_of_other_libraries_lead_to_ours(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+def test_a_keyword_that_nobody_has_is_pythons_own_error():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'is_casual'"):
+        made()(torch.randn(1, 3, 16), is_casual=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropuot'"):
+        mha.MultiHeadAttention(16, 4, dropuot=0.1)
