@@ -11,9 +11,9 @@ from mha.interop.pytorch import from_torch, to_torch
 from mha.interop.released import ReleasedAttention
 from mha.interop.rotary import relayout, reorder_rows
 from mha.interop.seq_first import SeqFirst
-from mha.interop.swapping import swap
+from mha.interop.swapping import swap, swapped, unswap
 
 __all__ = [
     "ReleasedAttention", "SeqFirst", "from_pretrained", "from_torch", "from_transformers", "relayout",
-    "reorder_rows", "swap", "to_torch", "to_transformers",
+    "reorder_rows", "swap", "swapped", "to_torch", "to_transformers", "unswap",
 ]  # fmt: skip

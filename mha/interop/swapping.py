@@ -7,8 +7,11 @@ their module does after it (dropout, the sum with its input, a norm) stays their
 """
 
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,15 +19,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
-from mha.interop.hugging_face import PLANS, transformers_plan
-from mha.interop.plan import build
+from mha.interop.hugging_face import PLANS, to_transformers, transformers_plan
+from mha.interop.plan import build, check_fit
 from mha.interop.rotary import BentRotary, PartialRotary
 from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RotaryPositions
+from mha.layers.projections import settled
 
 KERNELS = ("eager", "sdpa")
+HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
+)  # fmt: skip
 CHANGES = ("head_mask", "layer_head_mask", "position_bias", "alibi")  # arguments that change the numbers
 
 
@@ -205,6 +213,7 @@ class Swapped(nn.Module):
         nn.Module.__init__(self)  # next in line may be their class, which wants a configuration
         inside: Any = getattr(theirs, "self", theirs)  # BERT's heads are a module in its module
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
+        self.replaced = (theirs,)  # in a tuple it is no part of this module: its parameters count no more
         self.ending = ENDINGS.get(self.kind, lambda _module: Ending())(theirs)
         self.config: Any = inside.config
         self.number, self.is_causal = getattr(inside, "layer_idx", None), bool(getattr(inside, "is_causal", False))
@@ -235,6 +244,22 @@ class Swapped(nn.Module):
                 stack.callback(tap.remove)
             read = self.layer(x, memory, mask=mask, is_causal=future, **({} if cache is None else {"cache": cache}))
         return self.ending(read, x), seen[0] if seen else None
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Let the place be copied and saved with the module that it replaced: its class was made for that module."""
+        return _made_again, (self.replaced[0], self.layer, self.training)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "save_pretrained":
+            frame = frame.f_back
+        if frame is not None:
+            warnings.warn(
+                f"{prefix.rstrip('.')} holds a layer of mha, whose parameters from_pretrained would not find: it would "
+                "draw this attention at random. Call mha.interop.unswap(model) before save_pretrained",
+                stacklevel=2,
+            )
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def check(self, given: dict[str, Any]) -> None:
         """Refuse what our layer cannot honor.
@@ -386,12 +411,58 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
         return there.layer
     check_kernel(getattr(there, "self", there).config)
     if ours is None:
-        ours = build(transformers_plan(there)).train(there.training)
-        ours.requires_grad_(any(weight.requires_grad for weight in there.parameters()))
+        plan = transformers_plan(there)
+        ours, learns = build(plan).train(there.training), any(weight.requires_grad for weight in there.parameters())
+        for part, weight in ours.named_parameters():  # what is frozen there stays frozen; of joined matrices all or none
+            theirs = plan.weights[part]
+            weight.requires_grad_(theirs.requires_grad if isinstance(theirs, nn.Parameter) else learns)
     check_fits(ours, place_of(there), type(there).__name__)
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent), name, collected(there, ours).train(there.training))
     return ours
+
+
+@checked
+def unswap(model: nn.Module) -> nn.Module:
+    """Give a model its own attention modules back, with the parameters that our layers have now.
+
+    Afterwards it can be saved with ``save_pretrained``, and no trace of ours is left.
+
+    :param model: a model that :func:`swap` has changed; it is changed in place and returned.
+    :Raises: ValueError where a layer of ours has other sizes than the module had, as after pruning: then the model is
+        as it was.
+    :Taught in: in_the_transformer.
+    """
+    places = {path: place for path, place in model.named_modules() if isinstance(place, Swapped)}
+    for place in places.values():
+        check_fit(settled(place.layer), transformers_plan(place.replaced[0]))
+    for path, place in places.items():
+        theirs = to_transformers(place.layer, place.replaced[0]).train(place.training)
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, theirs)
+    return model
+
+
+@checked
+@contextmanager
+def swapped(model: nn.Module, *layers: int) -> Iterator[list[Heads]]:
+    """Swap some layers of a model, and give it its own modules back at the end.
+
+    :param model: as in :func:`swap`; it must not have been swapped before.
+    :param layers: their numbers; all unless given.
+    :Taught in: in_the_transformer.
+    """
+    if any(isinstance(place, Swapped) for place in model.modules()):
+        raise ValueError(f"{type(model).__name__} holds a swapped layer: call unswap(model) first")
+    numbers = layers or tuple(range(len(attention_places(model))))
+    try:
+        yield [swap(model, number) for number in numbers]
+    finally:
+        unswap(model)
+
+
+def _made_again(theirs: nn.Module, ours: Heads, training: bool) -> Swapped:
+    return collected(theirs, ours).train(training)
 
 
 @checked
@@ -417,6 +488,8 @@ def collected(theirs: nn.Module, ours: Heads) -> Swapped:
     for hook in inside._forward_hooks.values():
         if getattr(hook, "__module__", "").endswith("output_capturing"):
             place.register_forward_hook(hook)
+    for hooks in HOOKS:  # who watches their module watches the place
+        getattr(place, hooks).update(getattr(theirs, hooks))
     return place
 
 
