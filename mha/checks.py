@@ -175,7 +175,7 @@ def refuse_elsewhere(name: str, keywords: list[str]) -> None:
     known = [f"{keyword} ({ELSEWHERE[keyword]})" for keyword in keywords if keyword in ELSEWHERE]
     if known:
         raise TypeError(
-            f"{name} has no keyword {', '.join(known)}. The page \"Coming from another library\" lists both sides"
+            f'{name} has no keyword {", ".join(known)}. The page "Coming from another library" lists both sides'
         )
 
 

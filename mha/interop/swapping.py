@@ -378,7 +378,8 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
 
     The model is changed in place, and our layer is returned. What may be done with it: ``mha.watch(model, "weights")``;
     another call with ``ours=old.take_heads([0, 3])``, which puts the smaller layer in the same place. Masks, angles and
-    the cache come from the model, so padding and ``generate`` work.
+    the cache come from the model, so padding and ``generate`` work. Their module is kept, so that :func:`unswap` can
+    give it back.
 
     A query with nothing to attend to reads zeros here, and the mean of all values in their "eager" implementation. Such
     queries are padding, and nobody reads them.
@@ -413,7 +414,10 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     if ours is None:
         plan = transformers_plan(there)
         ours, learns = build(plan).train(there.training), any(weight.requires_grad for weight in there.parameters())
-        for part, weight in ours.named_parameters():  # what is frozen there stays frozen; of joined matrices all or none
+        for (
+            part,
+            weight,
+        ) in ours.named_parameters():  # what is frozen there stays frozen; of joined matrices all or none
             theirs = plan.weights[part]
             weight.requires_grad_(theirs.requires_grad if isinstance(theirs, nn.Parameter) else learns)
     check_fits(ours, place_of(there), type(there).__name__)
@@ -437,7 +441,8 @@ def unswap(model: nn.Module) -> nn.Module:
     for place in places.values():
         check_fit(settled(place.layer), transformers_plan(place.replaced[0]))
     for path, place in places.items():
-        theirs = to_transformers(place.layer, place.replaced[0]).train(place.training)
+        theirs = place.replaced[0].to(settled(place.layer).W_o.weight)  # the model may have moved since
+        theirs = to_transformers(place.layer, theirs).train(place.training)
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, theirs)
     return model

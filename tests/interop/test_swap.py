@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mha
-from mha.interop import from_transformers, swap
+from mha.interop import from_transformers, swap, swapping, unswap
 from mha.interop.swapping import Swapped
 
 transformers = pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
@@ -399,3 +399,188 @@ def test_their_cache_has_no_place_for_what_others_keep():
     swap(model, 0, mha.layers.LinearAttention(24, 4).float())
     with pytest.raises(ValueError, match="use_cache=False"):
         model(ids)
+
+
+# ---- back, saved, frozen, hooked, adapted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_gets_its_own_modules_back_with_what_ours_have_learned(kind, tmp_path):
+    model, (ids, _real) = made(kind), words()
+    before, names = model(ids)[0], [name for name, _ in model.named_parameters()]
+    swap(model, 0)
+    with torch.no_grad():
+        for weight in swap(model, 0).parameters():
+            weight.add_(0.01)
+    after = model(ids)[0]
+    assert not torch.allclose(before, after)
+    assert unswap(model) is model
+    assert [name for name, _ in model.named_parameters()] == names
+    close(model(ids)[0], after, tiny=1e-6)
+    model.save_pretrained(tmp_path)
+    close(
+        type(model).from_pretrained(tmp_path, attn_implementation=model.config._attn_implementation).eval()(ids)[0],
+        after,
+    )
+
+
+def test_what_was_pruned_has_no_way_back_and_the_model_stays_as_it_is():
+    model, (ids, _real) = made("LlamaForCausalLM"), words()
+    swap(model, 0, swap(model, 0).take_heads([0, 1]))
+    before = model(ids).logits
+    with pytest.raises(ValueError, match=r"LlamaAttention does not fit:\n.*heads: the layer has 2"):
+        unswap(model)
+    assert torch.equal(model(ids).logits, before)
+
+
+def test_a_model_is_swapped_for_a_while():
+    model, (ids, _real) = made("GPT2LMHeadModel"), words()
+    before, text = model(ids).logits, str(model)
+    with swapping.swapped(model) as layers:
+        assert len(layers) == 3
+        with mha.watch(model, "weights") as seen:
+            close(model(ids).logits, before)
+        assert len(seen) == 3
+        with pytest.raises(ValueError, match=r"call unswap\(model\) first"), swapping.swapped(model):
+            pass
+    assert str(model) == text
+    with swapping.swapped(model, 1) as (one,):
+        assert sum(isinstance(part, Swapped) for part in model.modules()) == 1
+    assert isinstance(one, mha.MultiHeadAttention)
+
+
+def test_a_swapped_model_can_be_saved_whole_and_copied(tmp_path):
+    model, (ids, _real) = swapped(made("LlamaForCausalLM")), words()
+    torch.save(model, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(loaded(ids).logits, model(ids).logits)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        swap(other, 0).W_v.weight.zero_()
+    assert not torch.equal(other(ids).logits, model(ids).logits)
+    assert torch.equal(unswap(loaded)(ids).logits, unswap(model)(ids).logits)
+
+
+def test_a_checkpoint_that_could_not_be_loaded_is_warned_of(tmp_path):
+    model = made("LlamaForCausalLM")
+    swap(model, 1)
+    with pytest.warns(UserWarning, match=r"layers\.1\.self_attn holds a layer of mha.*unswap\(model\) before"):
+        model.save_pretrained(tmp_path)
+
+
+def test_what_is_frozen_and_who_watches_stays():
+    model, (ids, _real) = made("LlamaForCausalLM"), words()
+    there, seen = model.model.layers[0].self_attn, []
+    there.k_proj.requires_grad_(False)
+    there.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
+    ours = swap(model, 0)
+    assert not ours.W_k.weight.requires_grad
+    assert ours.W_q.weight.requires_grad
+    model(ids)
+    assert len(seen) == 1
+
+
+class Adapter(nn.Module):
+    """An adapter around a projection, as others write it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear, self.low = linear, nn.Linear(linear.in_features, 2, bias=False)
+        self.high = nn.Linear(2, linear.out_features, bias=False)
+
+    def forward(self, x):
+        return self.linear(x) + self.high(self.low(x))
+
+
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "BertModel"])
+def test_adapters_of_a_model_take_part(kind):
+    model, (ids, _real) = made(kind), words()
+    part = model.model.layers[0].self_attn if kind == "LlamaForCausalLM" else model.encoder.layer[0].attention.self
+    name = "q_proj" if kind == "LlamaForCausalLM" else "query"
+    setattr(part, name, Adapter(getattr(part, name)).float())
+    before = model(ids)[0]
+    swap(model, 0)
+    close(model(ids)[0], before, tiny=1e-5)
+
+
+def test_an_adapter_of_gpt2_is_refused_with_the_way_out():
+    model = made("GPT2LMHeadModel")
+    attention = model.transformer.h[0].attn
+
+    class Joined(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base_layer = base
+
+        @property
+        def weight(self):
+            return self.base_layer.weight
+
+        @property
+        def bias(self):
+            return self.base_layer.bias
+
+        def forward(self, x):
+            return 2 * self.base_layer(x)
+
+    attention.c_attn = Joined(attention.c_attn)
+    with pytest.raises(ValueError, match=r"GPT-2 is a Joined, not a Conv1D of its own.*merge_and_unload"):
+        swap(model, 0)
+
+
+ROPE = {"rope_theta": 10000.0}
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
+        {
+            "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8,
+        },
+    ],
+    ids=lambda rope: rope["rope_type"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def test_angles_are_those_of_the_models_code(kind, rope):
+    model, (ids, _real) = made(kind, rope_parameters=ROPE | rope), words()
+    before, attention = model(ids).logits, model.model.layers[0].self_attn
+    close(swapped(model)(ids).logits, before)
+    if rope["rope_type"] == "dynamic":
+        with pytest.raises(ValueError, match=r"angles that depend on the length.*mha\.interop\.swap"):
+            from_transformers(attention)
+        return
+    x = torch.randn(1, 7, 24)
+    mask = torch.ones(7, 7).tril().bool()
+    theirs = attention(
+        x, position_embeddings=model.model.rotary_emb(x, torch.arange(7)[None]), attention_mask=mask[None, None]
+    )
+    close(from_transformers(attention)(x, mask=mask), theirs[0], tiny=1e-6)
+
+
+def test_deepseeks_yarn_comes_along_with_its_scale():
+    rope = ROPE | {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+    }  # fmt: skip
+    model, (ids, _real) = made("DeepseekV3ForCausalLM", rope_parameters=rope), words()
+    before = model(ids).logits
+    assert swap(model, 0).scale == pytest.approx(model.model.layers[1].self_attn.scaling)
+    close(model(ids).logits, before)
+
+
+def test_a_scale_that_was_set_by_hand_comes_along():
+    model, (ids, _real) = made("LlamaForCausalLM"), words()
+    model.model.layers[0].self_attn.scaling = 0.3
+    before = model(ids).logits
+    assert swap(model, 0).scale == 0.3
+    close(model(ids).logits, before)
+
+
+def test_a_class_that_only_has_the_name_is_refused():
+    kind = type("LlamaAttention", (nn.Module,), {"__module__": "somebody.modeling_llama"})
+    with pytest.raises(ValueError, match=r"LlamaAttention of somebody\.modeling_llama is not the class of this name"):
+        from_transformers(kind())
