@@ -138,8 +138,8 @@ def test_in_float32_they_agree_to_six_digits():
         ({"v_head_dim": 8}, "v_head_dim = 8, qk_nope_head_dim = 6: here values are as wide as keys"),
         ({"attention_bias": True}, "attention_bias = True: here the compressing maps have none"),
         (
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-            r"rope_type = 'linear'.*only 'default'",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+            r"rope_type = 'dynamic'.*length of the sequence.*interop\.swap",
         ),
     ],
 )

@@ -244,8 +244,8 @@ def test_a_whole_llama_with_our_attention_inside_says_the_same(transformers):
         (gpt2, {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn"),
         (
             llama,
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-            r"rope_type = 'linear'.*only 'default'",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+            r"rope_type = 'dynamic'.*length of the sequence.*interop\.swap",
         ),
     ],
 )

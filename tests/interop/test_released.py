@@ -1,5 +1,7 @@
 """The layer that models of 2025 need: each part alone is a layer of the course, and together they are theirs."""
 
+import importlib
+
 import pytest
 import torch
 from torch import nn
@@ -187,8 +189,8 @@ def test_channels_are_turned_in_pairs(turned):
 def test_heads_of_another_width_are_refused():
     with pytest.raises(ValueError, match="heads of width 4 have no 6 channels"):
         PartialRotary(6).rotate(torch.zeros(1, 1, 2, 4))
-    with pytest.raises(ValueError, match="heads of width 6 came, but there are angles for 2 pairs"):
-        BentRotary(torch.ones(2), 1.0, 1e4, "yarn").rotate(torch.zeros(1, 1, 2, 6))
+    with pytest.raises(ValueError, match="heads of width 6 came, but there are angles for 4 pairs"):
+        BentRotary(torch.ones(4), 1.0, 1e4, "yarn").rotate(torch.zeros(1, 1, 2, 6))
 
 
 def test_a_part_of_each_head_is_not_laid_out_anew():
@@ -197,7 +199,10 @@ def test_a_part_of_each_head_is_not_laid_out_anew():
 
 
 def test_yarn_is_told_from_plain_positions(transformers):
-    positions, reasons = rotary_of(transformers.GptOssConfig(head_dim=64), 64)
+    code = importlib.import_module("transformers.models.gpt_oss.modeling_gpt_oss")
+    with torch.device("meta"):
+        module = code.GptOssAttention(transformers.GptOssConfig(head_dim=64), 0)
+    positions, reasons = rotary_of(module, 64)
     assert not reasons
     assert "yarn with beta_fast=32.0" in str(positions)
     assert positions.factor == pytest.approx(1.3466, abs=1e-4)
