@@ -6,8 +6,10 @@ what :class:`Residual` does here, and it does not move.
 :Taught in: in_the_transformer.
 """
 
+import copy
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -16,11 +18,17 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.interop.deepseek import deepseek_plan
+from mha.interop.endings import ending_of
 from mha.interop.plan import Plan, biases, build, read, refuse, write
-from mha.interop.rotary import rotary_of
+from mha.interop.rotary import rotary_of, turned_by
+from mha.interop.structure import differs, dropped, shape_of
 from mha.layers.multi_head import Heads
 from mha.layers.projections import REMEDY, as_linear, check_own_weights
 
+WAY_OUT = (
+    "Its weights can be looked at all the same: load the model with attn_implementation='eager', call "
+    "model(ids, output_attentions=True), and give .attentions to mha.HeadView or mha.analysis.score_heads"
+)
 CHANGE = "Make the module with a configuration without these, and convert again."
 
 
@@ -67,19 +75,47 @@ def transformers_plan(module: nn.Module) -> Plan:
     :param module: an attention of a class that is known here.
     """
     name = type(module).__name__
-    if type(module).__module__.partition(".")[0] != "transformers" and name in PLANS:
+    if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
+        return with_scale(module, PLANS[name](module))
+    kind = shape_of(module)
+    if kind is None:
         raise ValueError(
-            f"{name} of {type(module).__module__} is not the class of this name in transformers: what its code "
-            "computes is not known here"
+            f"{name} is not known here: it is none of {sorted(PLANS)}, and has no four projections by names that could "
+            f"be read. {WAY_OUT}"
         )
-    if name not in PLANS:
-        raise ValueError(f"{name} is not known here: the classes that can be converted are {sorted(PLANS)}")
-    plan = PLANS[name](module)
+    plan = with_scale(module, SHAPES[kind](module))
+    reasons = dropped(module) or [reason for reason in [differs(module, trial(module, plan))] if reason]
+    refuse(name, reasons, WAY_OUT)
+    return plan
+
+
+@checked
+def is_known(module: nn.Module) -> bool:
+    """Whether a module may have a counterpart here; a trial decides.
+
+    :param module: any module.
+    """
+    return type(module).__name__ in PLANS or shape_of(module) is not None
+
+
+def with_scale(module: nn.Module, plan: Plan) -> Plan:
+    """Add the scale of the scores to a plan, where it is not 1/√d: set by hand, or by YaRN."""
     usual = (plan.sizes["d_head"] + plan.sizes.get("d_rotary", 0)) ** -0.5
     told = getattr(getattr(module, "self", module), "scaling", usual)
     if not isinstance(told, float) or math.isclose(told, usual, rel_tol=1e-6):
         return plan
-    return replace(plan, sizes=plan.sizes | {"scale": told})  # set by hand, or by YaRN
+    return replace(plan, sizes=plan.sizes | {"scale": told})
+
+
+def trial(module: nn.Module, plan: Plan) -> Callable[[Tensor, Tensor, Any], Tensor]:
+    """Make a function that computes what a module should compute if the plan is right, in float32."""
+    layer, ending = build(plan).float().eval(), copy.deepcopy(ending_of(module)).float().eval()
+
+    def ours(x: Tensor, mask: Tensor, angles: Any) -> Tensor:
+        with turned_by(layer, angles):
+            return ending(layer(x, mask=mask), x)
+
+    return ours
 
 
 @checked
@@ -91,12 +127,12 @@ def bert_plan(module: Any) -> Plan:
     inside = module.self
     kind = getattr(inside, "position_embedding_type", "absolute")
     reason = f"position_embedding_type = {kind!r} changes the scores; only 'absolute' is plain"
-    refuse("BertAttention", [reason] * (kind != "absolute"), CHANGE)
+    refuse(type(module).__name__, [reason] * (kind != "absolute"), CHANGE)
     weights = _linears(q=inside.query, k=inside.key, v=inside.value, o=module.output.dense)
     sizes = {"heads": inside.num_attention_heads, "kv_heads": inside.num_attention_heads}
     sizes |= {"d_head": inside.attention_head_size, "dropout": inside.dropout.p}
     options = {"d_model": "hidden_size", "heads": "num_attention_heads", "dropout": "attention_probs_dropout_prob"}
-    return _plan("BertAttention", sizes, weights, options)
+    return _plan(type(module).__name__, sizes, weights, options)
 
 
 @checked
@@ -168,6 +204,15 @@ def released_plan(module: Any) -> Plan:
 
 
 @checked
+def llama_or_normed_plan(module: Any) -> Plan:
+    """Describe a module with rotary positions, with norms of queries and keys or without.
+
+    :param module: an attention with ``q_proj``, ``k_proj``, ``v_proj`` and ``o_proj``.
+    """
+    return released_plan(module) if hasattr(module, "q_norm") or hasattr(module, "sinks") else llama_plan(module)
+
+
+@checked
 def whisper_plan(module: Any) -> Plan:
     """Describe ``WhisperAttention``, self or cross: the key's projection has no bias.
 
@@ -176,7 +221,7 @@ def whisper_plan(module: Any) -> Plan:
     weights = _linears(q=module.q_proj, k=module.k_proj, v=module.v_proj, o=module.out_proj)
     sizes = {"heads": module.num_heads, "kv_heads": module.num_heads, "d_head": module.head_dim}
     options = {"d_model": "d_model", "heads": "encoder_attention_heads", "dropout": "attention_dropout"}
-    return _plan("WhisperAttention", sizes | {"dropout": module.dropout}, weights, options)
+    return _plan(type(module).__name__, sizes | {"dropout": module.dropout}, weights, options)
 
 
 @checked
@@ -191,7 +236,7 @@ def vit_plan(module: Any) -> Plan:
     sizes = {"heads": module.num_attention_heads, "kv_heads": module.num_attention_heads, "d_head": module.head_dim}
     options = {"d_model": "hidden_size", "heads": "num_attention_heads", "bias": "qkv_bias"}
     options |= {"dropout": "attention_probs_dropout_prob"}
-    return _plan("ViTAttention", sizes | {"dropout": module.attention_dropout}, weights, options)
+    return _plan(type(module).__name__, sizes | {"dropout": module.attention_dropout}, weights, options)
 
 
 @checked
@@ -225,6 +270,9 @@ PLANS = {
     "ViTAttention": vit_plan,
     "WhisperAttention": whisper_plan,
 }
+
+
+SHAPES = {"bert": bert_plan, "llama": llama_or_normed_plan, "vit": vit_plan, "whisper": whisper_plan}
 
 
 def _plan(

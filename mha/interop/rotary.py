@@ -4,7 +4,8 @@
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -194,3 +195,68 @@ def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float
         )
     pairs = rows.unflatten(0, (-1, d_head // 2, 2) if layout == "half" else (-1, 2, d_head // 2))
     return pairs.transpose(1, 2).flatten(0, 2)
+
+
+class GivenAngles(RotaryPositions):
+    """Rotary positions whose angles the model passes: cosines and sines of each token of each sequence."""
+
+    @checked
+    def __init__(self, cos: Tensor, sin: Tensor, layout: str) -> None:
+        """Take the waves of one call.
+
+        :param cos: cosines, (b, n, pairs).
+        :param sin: sines, (b, n, pairs).
+        :param layout: which channels are a pair, "half" or "interleaved".
+        """
+        super().__init__(layout=layout)
+        self.waves = cos[:, None], sin[:, None]
+
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Rotate as many channels as there are angles for, the first ones.
+
+        :param x: queries or keys, (b, h, n, d).
+        :param start: without effect: the angles are given.
+        """
+        rotated = 2 * self.waves[0].shape[-1]
+        return torch.cat([super().rotate(x[..., :rotated], start), x[..., rotated:]], -1)
+
+    def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        cos, sin = self.waves
+        return cos.to(x), sin.to(x)
+
+
+@checked
+@contextmanager
+def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
+    """Let the model's angles replace the layer's own for one call.
+
+    :param layer: a layer of ours; without rotary positions nothing changes.
+    :param angles: a pair (cos, sin), (b, n, …) each, or complex numbers, (b, n, pairs); None changes nothing.
+    """
+    if angles is None or not isinstance(layer.positions, RotaryPositions):
+        yield
+        return
+    own, pairs = layer.positions, rotated_channels(layer.positions, getattr(layer, "d_rotary", layer.d_head)) // 2
+    if isinstance(angles, Tensor):  # DeepSeek-V2 passes complex numbers, one for each pair
+        cos, sin = angles.real, angles.imag
+    else:  # most list every angle twice, once for each half of a head; gpt-oss writes it once
+        cos, sin = (wave[..., :pairs] for wave in angles)
+    layer.positions = GivenAngles(cos, sin, own.layout)
+    try:
+        yield
+    finally:
+        layer.positions = own
+
+
+@checked
+def rotated_channels(positions: nn.Module | None, width: int) -> int:
+    """Count the channels of a head that positions rotate.
+
+    :param positions: what acts inside the layer, or None.
+    :param width: of a head.
+    """
+    if isinstance(positions, PartialRotary):
+        return positions.rotated
+    if isinstance(positions, BentRotary):
+        return 2 * len(positions.rates)
+    return width if isinstance(positions, RotaryPositions) else 0

@@ -9,7 +9,7 @@ their module does after it (dropout, the sum with its input, a norm) stays their
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
@@ -19,13 +19,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
-from mha.interop.hugging_face import PLANS, to_transformers, transformers_plan
+from mha.interop.endings import ending_of
+from mha.interop.hugging_face import WAY_OUT, is_known, to_transformers, transformers_plan
 from mha.interop.plan import build, check_fit
-from mha.interop.rotary import BentRotary, PartialRotary
+from mha.interop.rotary import rotated_channels, turned_by
 from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
-from mha.layers.positions import RotaryPositions
 from mha.layers.projections import settled
 
 KERNELS = ("eager", "sdpa")
@@ -34,91 +34,6 @@ HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
 CHANGES = ("head_mask", "layer_head_mask", "position_bias", "alibi")  # arguments that change the numbers
-
-
-class Ending(nn.Module):
-    """What BERT and its kin do after attention: dropout, the sum with the input, and a norm.
-
-    Without a norm it is dropout alone; without dropout it is nothing.
-    """
-
-    @checked
-    def __init__(self, dropout: nn.Module | None = None, norm: nn.Module | None = None) -> None:
-        """Keep the modules, which stay those of the model.
-
-        :param dropout: their module, or None.
-        :param norm: their module, or None.
-        """
-        super().__init__()
-        self.dropout, self.norm = dropout, norm
-
-    def forward(self, said_by_heads: Tensor, x: Tensor) -> Tensor:
-        """Finish what the heads say about the tokens.
-
-        :param said_by_heads: the output of attention, (b, n, d_model).
-        :param x: its input, (b, n, d_model).
-        """
-        if self.dropout is not None:
-            said_by_heads = self.dropout(said_by_heads)
-        return said_by_heads if self.norm is None else self.norm(said_by_heads + x)
-
-
-ENDINGS: dict[str, Callable[[Any], Ending]] = {
-    "AlbertAttention": lambda module: Ending(module.output_dropout, module.LayerNorm),
-    "BertAttention": lambda module: Ending(module.output.dropout, module.output.LayerNorm),
-    "GPT2Attention": lambda module: Ending(module.resid_dropout),
-}
-
-
-class GivenAngles(RotaryPositions):
-    """Rotary positions whose angles the model passes: cosines and sines of each token of each sequence."""
-
-    @checked
-    def __init__(self, cos: Tensor, sin: Tensor, layout: str) -> None:
-        """Take the waves of one call.
-
-        :param cos: cosines, (b, n, pairs).
-        :param sin: sines, (b, n, pairs).
-        :param layout: which channels are a pair, "half" or "interleaved".
-        """
-        super().__init__(layout=layout)
-        self.waves = cos[:, None], sin[:, None]
-
-    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Rotate as many channels as there are angles for, the first ones.
-
-        :param x: queries or keys, (b, h, n, d).
-        :param start: without effect: the angles are given.
-        """
-        rotated = 2 * self.waves[0].shape[-1]
-        return torch.cat([super().rotate(x[..., :rotated], start), x[..., rotated:]], -1)
-
-    def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        cos, sin = self.waves
-        return cos.to(x), sin.to(x)
-
-
-@checked
-@contextmanager
-def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
-    """Let the model's angles replace the layer's own for one call.
-
-    :param layer: a layer of ours; without rotary positions nothing changes.
-    :param angles: a pair (cos, sin), (b, n, …) each, or complex numbers, (b, n, pairs); None changes nothing.
-    """
-    if angles is None or not isinstance(layer.positions, RotaryPositions):
-        yield
-        return
-    own, pairs = layer.positions, place_for(layer)["rotated"] // 2
-    if isinstance(angles, Tensor):  # DeepSeek-V2 passes complex numbers, one for each pair
-        cos, sin = angles.real, angles.imag
-    else:  # most list every angle twice, once for each half of a head; gpt-oss writes it once
-        cos, sin = (wave[..., :pairs] for wave in angles)
-    layer.positions = GivenAngles(cos, sin, own.layout)
-    try:
-        yield
-    finally:
-        layer.positions = own
 
 
 class TheirCache(LayerCache):
@@ -214,7 +129,7 @@ class Swapped(nn.Module):
         inside: Any = getattr(theirs, "self", theirs)  # BERT's heads are a module in its module
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
         self.replaced = (theirs,)  # in a tuple it is no part of this module: its parameters count no more
-        self.ending = ENDINGS.get(self.kind, lambda _module: Ending())(theirs)
+        self.ending = ending_of(theirs)
         self.config: Any = inside.config
         self.number, self.is_causal = getattr(inside, "layer_idx", None), bool(getattr(inside, "is_causal", False))
         self.cross = bool(getattr(theirs, "is_cross_attention", False))
@@ -348,20 +263,6 @@ def place_for(layer: Heads) -> dict[str, Any]:
     return sizes | {"dtype": layer.W_o.weight.dtype, "device": layer.W_o.weight.device}
 
 
-@checked
-def rotated_channels(positions: nn.Module | None, width: int) -> int:
-    """Count the channels of a head that positions rotate.
-
-    :param positions: what acts inside the layer, or None.
-    :param width: of a head.
-    """
-    if isinstance(positions, PartialRotary):
-        return positions.rotated
-    if isinstance(positions, BentRotary):
-        return 2 * len(positions.rates)
-    return width if isinstance(positions, RotaryPositions) else 0
-
-
 WORDS = {
     "d_model": "the width of the tokens",
     "kdim": "the width of what keys are made of",
@@ -398,8 +299,8 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     if not places:
         found = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
         raise ValueError(
-            f"{type(model).__name__} has attention of class {found}, as modules inside it; known here are "
-            f"{sorted(PLANS)}"
+            f"{type(model).__name__} has attention of class {found} as modules inside it, and none that is known here. "
+            f"{WAY_OUT}"
         )
     if not 0 <= layer < len(places):
         numbers = f"numbered 0 to {len(places) - 1}" if len(places) > 1 else "number 0"
@@ -477,7 +378,7 @@ def attention_places(model: nn.Module) -> list[tuple[str, nn.Module]]:
     :param model: any model of ``transformers``.
     """
     known = [(path, m) for path, m in model.named_modules() if path]
-    return [(path, m) for path, m in known if isinstance(m, Swapped) or type(m).__name__ in PLANS]
+    return [(path, m) for path, m in known if isinstance(m, Swapped) or is_known(m)]
 
 
 @checked
