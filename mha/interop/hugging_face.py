@@ -334,10 +334,10 @@ def from_pretrained(name: str | os.PathLike, layer: int = 0) -> Heads:
             "Without either, every module of transformers with random weights converts just as well: "
             "mha.interop.from_transformers(module)"
         ) from error
-    modules = [module for module in model.modules() if type(module).__name__ in PLANS]
+    modules = [module for module in model.modules() if is_known(module)]
     if not modules:
         found = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
-        raise ValueError(f"{str(name)!r} has attention of class {found}; known here are {sorted(PLANS)}")
+        raise ValueError(f"{str(name)!r} has attention of class {found}, and none that is known here. {WAY_OUT}")
     if not 0 <= layer < len(modules):
         raise ValueError(f"layer = {layer}: {str(name)!r} has {len(modules)} layers, numbered 0 to {len(modules) - 1}")
     return from_transformers(modules[layer])

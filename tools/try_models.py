@@ -1,0 +1,194 @@
+"""Build every kind of model of transformers small, put layers of ours into it, and compare the numbers.
+
+    python tools/try_models.py [--write] [type ...]      (all when none is named; some minutes)
+
+A type is *equal* when the model with our layers in all places that are known gives the same output on both kernels,
+*refused* when `swap` says why it takes none of them, *not tried* when no small model of it could be built here, and
+*different* when it gives other numbers: then the program ends with an error. `--write` writes book/models.md.
+"""
+
+import argparse
+import copy
+import inspect
+import os
+import sys
+import warnings
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from mha.interop import swap
+from mha.interop.swapping import attention_places
+
+PAGE = Path(__file__).resolve().parents[1] / "book" / "models.md"
+LIMIT = 1e-5
+SMALL = {
+    "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "intermediate_size": 48,
+    "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "ffn_dim": 48, "n_inner": 48, "num_hidden_layers": 2,
+    "encoder_layers": 2, "decoder_layers": 2, "n_layer": 2, "n_layers": 2, "num_attention_heads": 4, "n_head": 4,
+    "n_heads": 4, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "vocab_size": 60, "max_position_embeddings": 64, "n_positions": 64, "num_experts": 4, "num_local_experts": 4,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "image_size": 32, "patch_size": 8,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "q_lora_rank": 8, "kv_lora_rank": 8,
+    "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8, "num_mel_bins": 16, "embedding_size": 32,
+    "projection_dim": 32, "max_source_positions": 20, "max_target_positions": 20, "num_channels": 3, "n_group": 1,
+    "topk_group": 1, "shared_expert_intermediate_size": 16, "sliding_window": 4, "rotary_dim": 4, "layer_types": None,
+}  # fmt: skip
+HEADS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one type of model."""
+
+    kind: str
+    model: str = ""
+    taken: str = ""
+    verdict: str = "not tried"
+    said: str = ""
+
+
+def shrunk(config):
+    """Make a configuration small, and those inside it."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, transformers.PretrainedConfig):
+            shrunk(value)
+        elif name in SMALL and (value is not None or SMALL[name] is None):
+            setattr(config, name, SMALL[name])
+    return config
+
+
+def inputs_of(model):
+    """Make the inputs that a model's signature asks for."""
+    names = inspect.signature(model.forward).parameters
+    draw = torch.Generator().manual_seed(0)
+    config = model.config
+    given = {}
+    if "input_ids" in names:
+        given["input_ids"] = torch.randint(3, 50, (2, 9), generator=draw)
+        if "attention_mask" in names:
+            given["attention_mask"] = torch.ones(2, 9, dtype=torch.long)
+            given["attention_mask"][1, :3] = 0
+        if config.is_encoder_decoder and "decoder_input_ids" in names:
+            given["decoder_input_ids"] = torch.randint(3, 50, (2, 5), generator=draw)
+    elif "pixel_values" in names:
+        given["pixel_values"] = torch.randn(2, 3, 32, 32, generator=draw)
+    elif "input_values" in names:
+        given["input_values"] = torch.randn(2, 2000, generator=draw)
+    return given
+
+
+def result(model, given):
+    """Return the first tensor of floating-point numbers that a model answers with."""
+    with torch.no_grad():
+        answer = model(**given)
+    values = answer.values() if hasattr(answer, "values") else answer
+    return next(x for x in values if isinstance(x, torch.Tensor) and x.is_floating_point())
+
+
+def built(kind):
+    """Make a small model of one type with random weights; the first class that can be made."""
+    config = shrunk(CONFIG_MAPPING[kind]())
+    problem = None
+    for head in HEADS:
+        try:
+            torch.manual_seed(0)
+            model = getattr(transformers, head).from_config(copy.deepcopy(config), attn_implementation="eager")
+        except Exception as error:
+            problem = error
+            continue
+        model = model.eval().float()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, 0, 0.1)
+        return model
+    raise RuntimeError(f"no small model: {type(problem).__name__}: {str(problem)[:80]}")
+
+
+def tried(kind):
+    """Build, swap, compare."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        model = built(kind)
+        given = inputs_of(model)
+        right = result(model, given)
+    except Exception as error:
+        return Row(kind, said=str(error).splitlines()[0][:90] if str(error) else type(error).__name__)
+    name, places = type(model).__name__, attention_places(model)
+    if not places:
+        classes = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
+        return Row(kind, name, "", "refused", f"attention of {', '.join(classes) or 'no class of this name'}")
+    taken, reasons = Counter(), []
+    for number, (path, place) in enumerate(places):
+        try:
+            swap(model, number)
+        except ValueError as error:
+            reasons.append(f"{path}: " + " ".join(str(error).split()))
+        else:
+            taken[type(place).__name__] += 1
+    told = ", ".join(f"{count} {one}" for one, count in taken.items())
+    if not taken:
+        return Row(kind, name, "", "refused", reasons[0][:160])
+    left = f"left alone: {len(reasons)}" if reasons else ""
+    worst = 0.0
+    for kernel in ("eager", "sdpa"):
+        try:
+            model.set_attn_implementation(kernel)
+        except ValueError:
+            continue
+        found = result(model, given)
+        worst = max(worst, float((found - right).abs().max() / right.abs().max().clamp_min(1e-12)))
+    verdict = "equal" if worst <= LIMIT else "different"
+    return Row(kind, name, told, verdict, left or ("" if verdict == "equal" else f"by {worst:.1e}"))
+
+
+def page(rows):
+    """Write the table of all types with attention that is known here."""
+    count = Counter(row.verdict for row in rows)
+    lines = [
+        "(models)=", "# Models of Transformers, tried", "",
+        f"A program built {len(rows)} types of models of Transformers small, with random weights. It put layers of "
+        "`mha` into every attention that is known here, and compared the outputs, with padding, on both kernels.", "",
+        f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
+        f"number), **{count['different']}** give other numbers, and {count['refused']} are refused with the reason and "
+        f"the way out. {count['not tried']} could not be built small by this program.", "",
+        "| type | model | attention taken | |", "|---|---|---|---|",
+    ]  # fmt: skip
+    lines += [f"| `{row.kind}` | {row.model} | {row.taken} | {row.said} |" for row in rows if row.verdict == "equal"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    """Try all types, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("types", nargs="*")
+    parser.add_argument("--write", action="store_true", help="write book/models.md")
+    options = parser.parse_args()
+    kinds, rows = options.types or sorted(CONFIG_MAPPING), []
+    for start in range(0, len(kinds), 20):  # a type that ends its process must not end all
+        some = kinds[start : start + 20]
+        try:
+            with ProcessPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+                rows += list(pool.map(tried, some))
+        except BrokenProcessPool:
+            rows += [Row(kind, said="the process ended") for kind in some]
+        for row in rows[-len(some) :]:
+            print(f"{row.kind:32} {row.verdict:10} {row.taken:40} {row.said[:90]}", flush=True)
+    print(Counter(row.verdict for row in rows))
+    if options.write:
+        PAGE.write_text(page(rows), encoding="utf-8", newline="\n")
+    return int(any(row.verdict == "different" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
