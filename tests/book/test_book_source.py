@@ -143,12 +143,12 @@ def test_the_solution_of_the_final_project_is_right_and_its_stubs_are_not_solved
 
 def test_every_question_is_answered_shortly_and_shown_somewhere():
     asked = re.split(r"^### ", read(BOOK / "questions.md"), flags=re.MULTILINE)[1:]
-    assert len(asked) == 15
+    assert len(asked) == 20
     for text in asked:
         answer, proof = text.split("**Where it is shown:**")
         assert len(answer.split()) <= 160, answer.splitlines()[0]  # 150 and the question itself
-        assert "../notebooks/" in proof or "how_to_use" in proof or "<checkers>" in proof
-        assert re.search(r"\[[\w.-]+/[\w.-]+#\d+\]\(https://github.com/", proof)
+        assert "../notebooks/" in proof or "how_to_use" in proof or "<checkers>" in proof or "coming_from" in proof
+        assert re.search(r"\[[\w.-]+/[\w.-]+#\d+\]\(https://github.com/|\(https://discuss.pytorch.org/", proof)
 
 
 # ---- The notation
