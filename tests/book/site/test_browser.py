@@ -331,7 +331,7 @@ def test_the_heads_on_the_cover_can_be_chosen(open_page):
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
     assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
-    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all words."
+    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all tokens."
     assert problems == []
 
 
@@ -571,7 +571,7 @@ ASKED = {  # other things that readers type, and a page that must be among the f
 FIRST = {  # the field's own names, and the page that must come first
     "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
     "FlashAttention": "12_counting_cost", "DeltaNet": "17_overwrite", "attention sink": "15_say_nothing",
-    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "10_reading_heads",
+    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "01_why_attention",
     "padding": "03_masking", "token": "01_why_attention", "tensor parallelism": "14_across_machines",
     "entmax": "23_sparsify", "num_key_value_heads": "13_cache_and_sharing",
 }  # fmt: skip
