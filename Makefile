@@ -33,7 +33,7 @@ book: .venv/.with-book,test .venv/.trained  ## build the course as a website (an
 	@echo "The book is built: $(CURDIR)/_build/html/index.html"
 	@echo "Read it in the browser:  make read"
 
-test: lint .venv/.trained  ## check what you changed: style, every notebook with every number, the tests that see most faults
+test: lint .venv/.trained  ## check what you changed: style, every notebook with every number, the tests that see most bugs
 	$(PY) -m pytest --durations=10
 
 test-all: test test-slow  ## everything: make test, and the built book in a browser, wrong answers, other processors
@@ -87,7 +87,7 @@ mutants: .venv/.with-book,test  ## change every solution in every way a machine 
 pages: .venv/.with-book,test  ## make the pages anew that programs write: compatibility, ledger, museum, checkers
 	$(PY) tools/make_compatibility.py
 	$(PY) tools/make_ledger.py
-	$(PY) tools/make_faults.py
+	$(PY) tools/make_bugs.py
 	$(PY) tools/make_checker_table.py
 	$(PY) tools/reading_time.py --write
 

@@ -3,7 +3,7 @@
     python benchmarks/choosing.py [--minutes 7] [--times]
     python benchmarks/choosing.py --table
 
-Trains whatever is missing or belongs to older code, writes after every training, and stops when the minutes are over:
+Trains whatever is missing or belongs to older code, writes after every run, and stops when the minutes are over:
 start it again to go on. ``--times`` measures one step of training of every layer that has no time yet, the layers
 taking turns with the plain one.
 ``--table`` only writes the table again.
@@ -58,7 +58,7 @@ def save(found):
 
 
 def weights(task, layer):
-    """The weights of the whole model."""
+    """How many parameters the whole model has."""
     return sum(p.numel() for p in candidates.built(task, layer, 0)[1].parameters())
 
 
@@ -128,15 +128,15 @@ def page(found):
     noise = ["plain, timed again", *[""] * 3, *(f"{found['times'][task]['the same again']:.2f}" for task in tasks)]
     columns = [
         "layer",
-        "weights",
-        "operations",
-        "memory at the peak",
+        "parameters",
+        "FLOPs",
+        "peak memory",
         *(f"a step of training, {task}" for task in tasks),
     ]
     made = {name: sum(w.numel() for w in candidates.EVERY[name].make(*SMALL).parameters()) for name in candidates.EVERY}
     rivals = [
         [name, f"{made[name]:,}", *(shown(found, task, name) for task in tasks)]
-        for name in ("plain", *candidates.RIVALS, "overlapping", "feedback", "composable")
+        for name in ("plain", *candidates.BASELINES, "overlapping", "feedback", "composable")
     ]
     longer = [[name, *(shown(found, task, name, 2.0) for task in tasks)] for name in candidates.LAYERS]
     timed = [[name, *(in_time(found, task, name) for task in tasks)] for name in candidates.LAYERS if name != "plain"]
@@ -151,12 +151,12 @@ def page(found):
             [
                 "## Quality: mean and 95 % interval\n\n" + table(head, qualities),
                 "## Paired difference to plain: mean and 95 % interval\n\n" + table(head, differences),
-                "## Rivals of equal weights\n\nThe weights are those of one trained layer, 32 wide.\n\n"
-                + table([head[0], "weights", *head[1:]], rivals),
+                "## Baselines with as many parameters\n\nThe parameters are those of one trained layer, 32 wide.\n\n"
+                + table([head[0], "parameters", *head[1:]], rivals),
                 "## After twice the steps\n\n" + table(head, longer),
                 "## Paired difference to plain for an equal time\n\n" + TIME + table(head, timed),
                 "## Heads of today\n\nAfter as many steps, and after twice as many (2 ×).\n\n"
-                + table([head[0], "weights", *head[1:], *(f"{task}, 2 ×" for task in tasks)], today),
+                + table([head[0], "parameters", *head[1:], *(f"{task}, 2 ×" for task in tasks)], today),
                 f"Beside plain for an equal time; times: {found['times']['machine of today']}.\n\n"
                 + table(head, timed_today),
                 f"## Cost beside plain\n\nTimes: {found['times']['machine']}.\n\n" + table(columns, [*costs, noise]),
@@ -170,7 +170,7 @@ def page(found):
 SMALL = (tasks_of_comparison.WIDTH, tasks_of_comparison.HEADS)
 
 TIME = f"""The plain layer makes as many more steps as the ratio of the times below buys, rounded to a tenth and at most
-{results.LONGEST:g} times as many (the factor stands in parentheses). Mean and 95 % interval; for
+{results.LONGEST:g} times as many (the factor is in parentheses). Mean and 95 % interval; for
 English *negative* is better.
 
 """
@@ -179,10 +179,10 @@ HEAD = """# Which layer should I use?
 
 Written by `python benchmarks/choosing.py`; the chapter *choosing* shows and checks it. The same small models for
 every layer (width 32, 4 heads), {n} seeds, the same steps, the same learning rates, nothing tuned for any layer. A seed
-decides the weights at the start, the data and their order; for one seed all layers meet the same data. Intervals are
+decides the initial parameters, the data and their order; for one seed all layers meet the same data. Intervals are
 Student's t.
-Weights, operations and memory are counted for one call at (1, 1024, 512, 8) without gradients, beside the plain layer;
-merged heads read a source of 1024 words. Trained on: {made}.
+Parameters, FLOPs and memory are counted for one call at (1, 1024, 512, 8) without gradients, beside the plain layer;
+merged heads read a source of 1024 tokens. Trained on: {made}.
 
 """
 

@@ -16,7 +16,7 @@ KERNEL, TALKING, COMPOSED = "plain, fused kernel", "talking heads", "composed he
 
 
 def candidates(d: int, h: int, causal: bool) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Make layers with the same weights; the composed one mixes at random, so that nothing is a multiplication by 0."""
+    """Make layers with equal parameters; the composed one mixes at random, so that nothing is a multiplication by 0."""
     torch.manual_seed(0)
     plain = mha.MultiHeadAttention(d, h)
     talking, composed = mha.TalkingAttention.from_plain(plain), mha.ComposableAttention.from_plain(plain)

@@ -1,6 +1,6 @@
-"""Questions: what does one more word cost behind a cache, can it be predicted, and what do shared heads save?
+"""Questions: what does one more token cost with a cache, can it be predicted, and what do shared heads save?
 
-On a computer with a graphics card the same tables are made there in bfloat16.
+On a computer with a GPU the same tables are made there in bfloat16.
 """
 
 import itertools
@@ -19,7 +19,7 @@ D_MODEL, HEADS, SHARED = 512, 8, 2
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
 GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
-BATCH = 64 if GPU else 1  # one word alone leaves a graphics card waiting for its own calls
+BATCH = 64 if GPU else 1  # one token alone leaves a GPU waiting for its own calls
 TURNING = (4096 if GPU else 256) * 2**20  # bytes of caches that take turns: more than the processor's caches hold
 
 
@@ -47,7 +47,7 @@ def filled(layer: mha.Heads, context: int) -> mha.KeyValueCache:
 
 
 def step_of(layer: mha.Heads, context: int, turning: int = TURNING) -> Callable[[], None]:
-    """One more word behind a cache; at every call it is the turn of another cache, which nobody has read lately."""
+    """One more token with a cache; at every call it is the turn of another cache, which was not read lately."""
     size = layer.cost(BATCH, 1, context, fresh=1).cache
     caches = itertools.cycle([filled(layer, context) for _ in range(max(1, min(512, math.ceil(turning / size))))])
     x = words(1)
@@ -55,7 +55,7 @@ def step_of(layer: mha.Heads, context: int, turning: int = TURNING) -> Callable[
     @torch.no_grad()
     def step() -> None:
         cache = next(caches)
-        cache.length = context - 1  # forget the last word, to add it again
+        cache.length = context - 1  # forget the last token, to add it again
         layer(x, cache=cache, is_causal=True)
         if GPU:
             torch.cuda.synchronize()
@@ -64,7 +64,7 @@ def step_of(layer: mha.Heads, context: int, turning: int = TURNING) -> Callable[
 
 
 def vector_product() -> tuple[Callable[[], None], int]:
-    """A matrix times a vector, each time another matrix that nobody has read lately, and the bytes of one matrix."""
+    """A matrix times a vector, each time another matrix that was not read lately, and the bytes of one matrix."""
     x = torch.ones(4096, device=DEVICE, dtype=DTYPE)
     rows = TURNING // 8 // (4096 * x.element_size())
     matrices = itertools.cycle([torch.ones(rows, 4096, device=DEVICE, dtype=DTYPE) for _ in range(8)])
@@ -91,11 +91,11 @@ def predicted(seconds: float = 6.0) -> str:
             numbers = f"{1e3 * expected:.2f}", f"{1e3 * found['step']:.2f}", f"{expected / found['step']:.2f}"
             rows.append([f"{kv_heads} of {HEADS}", str(context), f"{moved / 2**20:.1f}", *numbers])
             print(rows[-1], f"{size / found['read'] / 1e9:.1f} GB/s", flush=True)
-    return table(["key heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
+    return table(["KV heads", "context", "cache, MB", "predicted, ms", "measured, ms", "ratio"], rows)
 
 
 def cached(context: int = 4096, seconds: float = 20.0) -> str:
-    """Compare one step behind a cache with computing everything again."""
+    """Compare one step with a cache with computing everything again."""
     layer, x = layer_of(HEADS), words(context)
     last = x[:, -1:].clone()
 
@@ -117,13 +117,13 @@ def cached(context: int = 4096, seconds: float = 20.0) -> str:
     grown = [t[:, :, : context - 1].contiguous() for t in (base._k, base._v)]
 
     @torch.no_grad()
-    def growing() -> None:  # what a cache without reserved room does: everything is copied for every word
+    def growing() -> None:  # what a cache without reserved capacity does: everything is copied for every token
         q, k, v = layer.project(last)
         k, v = (torch.cat([old, new], 2) for old, new in zip(grown, (k, v), strict=True))
         layer.merge(layer.attend(q, k, v))
         wait()
 
-    name = "one step behind the cache"
+    name = "one step with the cache"
     runs = {name: step_of(layer, context), "cache grown by concatenation": growing}
     runs |= {"last query, all keys again": last_query, "everything again": whole}
     found = ratios(take_turns(runs, seconds), name)
@@ -152,7 +152,14 @@ with torch.no_grad():
         numbers = f"{found['again']:.2f}", f"{found['shared']:.2f}"
         rows.append([str(n), *numbers, *(f"{peak:.0f} MB" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"])
         print(rows[-1], flush=True)
-    head = ["words", "the same again", f"time, {SHARED} of {HEADS}", "peak, all", f"peak, {SHARED} of {HEADS}", "ratio"]
+    head = [
+        "tokens",
+        "the same again",
+        f"time, {SHARED} of {HEADS}",
+        "peak, all",
+        f"peak, {SHARED} of {HEADS}",
+        "ratio",
+    ]
     return table(head, rows)
 
 

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import mha
 
-B, H, N, D = 1, 4, 2048, 32  # batch, heads, words, width of a head
+B, H, N, D = 1, 4, 2048, 32  # batch, heads, tokens, width of a head
 WINDOW = 64
 
 

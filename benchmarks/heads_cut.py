@@ -16,7 +16,7 @@ NAMES = (SAME, SILENT, HALF, ONE)
 
 
 def core_of(layer: mha.Heads, x: torch.Tensor, explicit: bool) -> Callable[[], None]:
-    """What stands between the projections: scores, softmax, read. Queries, keys and values are ready."""
+    """What is between the projections: scores, softmax, weighted sum. Queries, keys and values are ready."""
     with torch.no_grad():
         q, k, v = (part.contiguous() for part in layer.project(x))
 

@@ -183,7 +183,7 @@ def small(seconds: float = 20.0) -> str:
 
 
 def silent(seconds: float = 6.0) -> str:
-    """Time heads that may say nothing, beside plain ones; their operations are those of the counter."""
+    """Time heads that may say nothing, beside plain ones; their FLOPs are those of the counter."""
     rows = []
     for b, n, d, h in SHAPES:
         layers = {
@@ -207,9 +207,7 @@ def silent(seconds: float = 6.0) -> str:
                 [f"({b}, {n}, {d}, {h})", kind, *(f"{found[name]:.2f}" for name in (SAME, *layers) if name != "plain")]
             )
             print(rows[-1], flush=True)
-    rows.append(
-        ["", "operations", "1.00", *(f"{flops[name] / flops['plain']:.2f}" for name in layers if name != "plain")]
-    )
+    rows.append(["", "FLOPs", "1.00", *(f"{flops[name] / flops['plain']:.2f}" for name in layers if name != "plain")])
     return table(["(batch, n, d_model, heads)", "pass", SAME, *(name for name in layers if name != "plain")], rows)
 
 

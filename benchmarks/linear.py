@@ -26,7 +26,7 @@ def _read(layer: mha.Heads, x: torch.Tensor) -> None:
 
 
 def long_texts(seconds: float = 6.0) -> str:
-    """Compare one causal call over a whole text with the plain layer's, whose fused kernel never stores weights."""
+    """Compare one causal call over a sequence with the plain layer's, whose kernel never materializes the weights."""
     rows, made = [], layers()
     for n in LENGTHS:
         x = torch.randn(1, n, D_MODEL)
@@ -34,11 +34,11 @@ def long_texts(seconds: float = 6.0) -> str:
         found = ratios(take_turns(runs, seconds, at_least=5), "plain")
         rows.append([str(n), *(f"{found[name]:.2f}" for name in ("again", "linear", "delta"))])
         print(rows[-1], flush=True)
-    return table(["words", "the same again", "linear, chunks of 64", "delta rule, chunks of 64"], rows)
+    return table(["tokens", "the same again", "linear, chunks of 64", "delta rule, chunks of 64"], rows)
 
 
 def _step(layer: mha.Heads, context: int) -> tuple[Callable[[], None], int]:
-    """One more word behind a cache of ``context`` words, and the bytes that are kept for them."""
+    """One more token with a cache of ``context`` tokens, and the bytes that are kept for them."""
     cache, x = layer.new_cache(context + 1), torch.randn(1, 1, D_MODEL)
     with torch.no_grad():
         if isinstance(cache, mha.layers.StateCache):
@@ -49,14 +49,14 @@ def _step(layer: mha.Heads, context: int) -> tuple[Callable[[], None], int]:
 
     @torch.no_grad()
     def step() -> None:
-        cache.length = context  # forget the last word, to add it again
+        cache.length = context  # forget the last token, to add it again
         layer(x, is_causal=True, cache=cache)
 
     return step, layer.cost(1, 1, context, fresh=1).cache
 
 
 def one_more_word(seconds: float = 4.0) -> str:
-    """Compare one more word behind a cache of keys and values with one more behind a state."""
+    """Compare one more token with a cache of keys and values and one more with a state."""
     rows, made = [], layers()
     for context in CONTEXTS:
         steps = {name: _step(layer, context) for name, layer in made.items()}

@@ -3,7 +3,7 @@
     python benchmarks/seeds.py [masking …] [--write]
 
 ``benchmarks/seeds/masking.yml`` names expressions of that chapter, with ``seed`` in them, and the bounds within which
-their values must stay. A notebook's own functions are used: its code cells run once, then what stands under ``before``,
+their values must stay. A notebook's own functions are used: its code cells run once, then what is under ``before``,
 then each expression for seeds 0 to 4. ``--write`` stores the table in ``benchmarks/seeds.md``.
 """
 

@@ -47,7 +47,7 @@ def ratios(times: dict[str, list[float]], base: str) -> dict[str, float]:
 
 
 def peak_megabytes(code: str) -> float:
-    """Run ``code`` in a fresh process and return how much its memory grew at the peak after ``START``, in MB.
+    """Run ``code`` in a new process and return how much its memory grew at the peak after ``START``, in MB.
 
     The code calls ``start()`` when everything is loaded and the inputs exist.
     """

@@ -1,6 +1,6 @@
-"""Multi-head attention, in rooms: the package that every chapter of the course imports.
+"""Multi-head attention, in modules: the package that every chapter of the course imports.
 
-What one needs every day stands here; the rest is in the rooms: ``mha.functional`` (tensors in, tensors out),
+What you need every day is here; the rest is in the modules: ``mha.functional`` (tensors in, tensors out),
 ``mha.layers``, ``mha.models``, ``mha.analysis``, ``mha.systems``, ``mha.data``, ``mha.viz``, ``mha.interop``, and
 ``mha.course``, which only the book's pages use. ``mha.reference`` is attention in plain Python, the specification of
 all the rest.

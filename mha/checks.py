@@ -24,7 +24,7 @@ Rule = Callable[[str, Any], None]
 
 
 def described(value: Any) -> str:
-    """Write down what was given in a few words: the kind and shape of a tensor, the text of what is short.
+    """Describe in a few words what was given: the kind and shape of a tensor, the text of what is short.
 
     :param value: anything.
     """
@@ -36,7 +36,7 @@ def described(value: Any) -> str:
         return f"the module {type(value).__name__}"
     try:
         text = repr(value)
-    except Exception:  # a class may write itself down wrongly
+    except Exception:  # a class may describe itself wrongly
         text = ""
     plain = 0 < len(text) < 80 and "\n" not in text and " object at 0x" not in text
     return text if plain else f"a {type(value).__name__}"
@@ -93,7 +93,7 @@ def check_functions(**functions: Any) -> None:
 
 
 def check_result(name: str, result: Any, shape: tuple[int, ...]) -> None:
-    """Refuse what a function of the caller's returned, unless it is a tensor of this shape; -1 stands for any size."""
+    """Refuse what a function of the caller's returned, unless it is a tensor of this shape; -1 means any size."""
     fits = isinstance(result, Tensor) and len(shape) == result.ndim
     if not fits or any(wanted not in (-1, size) for wanted, size in zip(shape, result.shape, strict=True)):
         sizes = ", ".join("any" if size < 0 else str(size) for size in shape)
@@ -262,7 +262,7 @@ _ONE = {  # what an annotation's class is called in an error
     "Optimizer": "an optimizer of torch",
 }
 _NUMBERS = {
-    jaxtyping.Float: "floating point, such as an embedding of words, or use .float()",
+    jaxtyping.Float: "floating point, such as embedded tokens, or use .float()",
     jaxtyping.Bool: "torch.bool",
     jaxtyping.Int: "whole numbers with a sign, such as torch.long",
 }

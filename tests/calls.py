@@ -61,8 +61,8 @@ AXES = {
     "w": 8,
 }
 NUMBERS = {
-    "d_model": 16, "heads": 4, "kv_heads": 2, "chosen": 1, "capacity": 8, "words": 9, "source_words": 9, "rank": 2,
-    "target_words": 9, "width": 16, "longest": 8, "window": 2, "count": 2, "steps": 4, "head": 0, "layer": 0,
+    "d_model": 16, "heads": 4, "kv_heads": 2, "chosen": 1, "capacity": 8, "vocab_size": 9, "source_vocab": 9, "rank": 2,
+    "target_vocab": 9, "width": 16, "longest": 8, "window": 2, "count": 2, "steps": 4, "head": 0, "layer": 0,
     "seconds": 20, "routed": 3, "shared": 1, "fresh": 2, "offset": 1, "d_shared": 8, "size": 2, "layers": 2,
     "d_latent": 8, "d_rotary": 2, "d_query": 6,
 }  # fmt: skip
@@ -167,7 +167,8 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "delta_rule.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
     "delta_weights.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
     "MergedAttention.forward.key": lambda: torch.rand(2, 3, 16),
-    "tokens": lambda: ["a", "b", "c"],
+    "HeadView.tokens": lambda: ["a", "b", "c"],
+    "head_view.tokens": lambda: ["a", "b", "c"],
     "from_additive.mask": lambda: functional.to_additive(torch.rand(3, 3) > 0.5),
     "shape": lambda: (2, 4, 3, 3),
     "check_mask.device": lambda: torch.device("cpu"),

@@ -23,7 +23,7 @@ MUTANTS = json.loads((ROOT / "benchmarks" / "mutants.json").read_text("utf8"))
 HEAD = """# The checkers and the wrong answers they catch
 
 A checker that says "correct" to a wrong answer is worse than none. So every checker of this course comes with wrong
-answers: finite, of the right shape, made of the mistakes that people really make. A program hands each of them to its
+answers: finite, of the right shape, made of the mistakes that people really make. A program passes each of them to its
 checker and writes this page (`python tools/make_checker_table.py`); a test repeats it. *Caught* means rejected. *Named*
 means that the reader is told which mistake it looks like.
 
@@ -34,8 +34,8 @@ the text allows.
 Those wrong answers were thought of by people. A second program thinks of nothing: it changes our own solution in every
 way it knows, one thing at a time (an operator, a constant, an axis, a comparison, a term or a call left out, arguments
 exchanged, an argument ignored, a first result kept), and asks the checker (`make mutants`). A change that gives the
-solution's result on 1,000 drawn inputs is none, and is not counted. The column *changed by machine* says how many of
-the others were rejected. What you have solved yourself shows `mha.course.exercises.progress()`.
+solution's result on 1,000 drawn inputs is none, and is not counted. The column *by machine* says how many of
+the others were rejected. `mha.course.exercises.progress()` shows what you have solved yourself.
 """
 
 
@@ -87,7 +87,7 @@ def page():
         totals += counts
         parts += [
             f"\n## {path.stem[:2]} {title}\n",
-            "| exercise | caught | named | changed by machine | the wrong answers |",
+            "| exercise | caught | named | by machine | the wrong answers |",
             "|---|---|---|---|---|",
             *rows,
         ]

@@ -1,8 +1,8 @@
-"""Write book/compatibility.md: what each layer can be combined with, and whose weights it reads, found by trying it.
+"""Write book/compatibility.md: what each layer can be combined with, and whose parameters it reads, found by trying it.
 
     python tools/make_compatibility.py
 
-A "no" stands only where the layer refuses with an error that says why, and the reason stands below the table. (Whether
+A "no" appears only where the layer refuses with an error that says why, and the reason is below the table. (Whether
 the fused kernel runs is counted, no error belongs to it.) A test compares the page with what the layers do now.
 """
 
@@ -37,10 +37,10 @@ HEAD = """# What goes together
 
 Which layer takes a cache, can lose heads, or can be spread over processes? Nobody typed this table. A program builds
 each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test repeats it. *Yes* means: it ran, and
-its numbers were those that they must be. *No* means: the layer refused, and its reason stands below. The column of the
-fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which writes all weights down?
+its numbers were those that they must be. *No* means: the layer refused, and its reason is below. The column of the
+fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which materializes all weights?
 
-[Chapter 25](../notebooks/25_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
+[Chapter 26](../notebooks/26_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
 [a table of their own](#attention-of-other-libraries).
 """
 
@@ -48,14 +48,14 @@ CLASSES = """
 (attention-of-other-libraries)=
 ## Attention of other libraries
 
-`mha.interop` reads and writes the weights of these classes. Each was made with random weights, in the settings that
-[other people's layers](../notebooks/07b_other_peoples_layers.ipynb) lists, and compared in float64 in four ways. A
+`mha.interop` reads and writes the parameters of these classes. Each was made with random parameters, in the settings
+that [other people's layers](../notebooks/07b_other_peoples_layers.ipynb) lists, and compared in float64 in four ways. A
 number is a limit: in every setting the largest difference, divided by the largest number, was below it. The limit is
-1e-06 where the class computes norms in float32, whatever the type of its weights.
+1e-06 where the class computes norms in float32, whatever the type of its parameters.
 
-*Weights*: there and back, not one bit has changed. *Values*: their weights in our layer, and ours in their module, give
-the same outputs. *Gradients*: those of all weights are the same. *Cache*: a causal text comes in three pieces, behind
-our cache and behind theirs. A dash means: not compared, as the class has no cache.
+*Parameters*: there and back, not one bit has changed. *Values*: their parameters in our layer, and ours in their
+module, give the same outputs. *Gradients*: those of all parameters are the same. *Cache*: a causal sequence is fed in
+three chunks, with our cache and with theirs. A dash means: not compared, because the class has no cache.
 """
 
 
@@ -104,14 +104,14 @@ def hidden(t):
 
 
 def causal(t):
-    """The first words do not notice the last ones."""
+    """The first tokens do not notice the last ones."""
     before = t.layer(t.x, is_causal=True)
     t.x[:, -2:] += 1.0
     same(before[:, :3], t.layer(t.x, is_causal=True)[:, :3])
 
 
 def cached(t):
-    """Word by word behind a cache is the same as all at once."""
+    """Token by token with a cache is the same as all at once."""
     cache = t.layer.new_cache()
     if t.name == "feedback":
         parts = [t.layer(t.x, t.memory[:, j : j + 1], cache=cache) for j in range(7)]
@@ -168,7 +168,7 @@ def rotary(t):
 
 
 def converted(t):
-    """At some setting it is the plain layer with the same weights."""
+    """At some setting it is the plain layer with the same parameters."""
     if t.name == "plain":
         return
     plain = mha.MultiHeadAttention(WIDTH, HEADS).double().eval()
@@ -222,7 +222,7 @@ def classes():
     rows = {}
     for row in interop_table():
         rows.setdefault((row.library, row.module), []).append(row)
-    lines = ["| library | class | settings | weights | values | gradients | cache |", "|---" * 7 + "|"]
+    lines = ["| library | class | settings | parameters | values | gradients | cache |", "|---" * 7 + "|"]
     for (library, module), each in rows.items():
         columns = zip(*((row.error, row.gradient, row.cache) for row in each), strict=True)
         same = "same bits" if all(row.round_trip for row in each) else "changed"

@@ -35,9 +35,9 @@ you disagree with a cell, change it and see.
 {choice}
 
 **Where texts contradict each other.** Is one head self-attention ({one} and {two})? Do more heads mean more parameters
-({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the word cut, or its
-projection ({six})? Is the intensity below 1, or about 1 ({seven})? And is "multi-head" the joined row, or what the
-output matrix makes of it ({eight})? Each pair is decided in one place.
+({three} against {four})? Does the output matrix compress, or does it keep the width ({five})? Is the input cut, or its
+projection ({six})? Is the arithmetic intensity below 1, or about 1 ({seven})? And is "multi-head" the concatenation, or
+what the output matrix makes of it ({eight})? Each pair is decided in one place.
 """
 PAIRS = {
     "one": "128", "two": "139", "three": "5", "four": "127", "five": "17", "six": "9", "seven": "32", "eight": "100",
@@ -66,10 +66,10 @@ def formula(text):
 
 
 def place(number, where):
-    """A link to the cell, or to the fault museum."""
+    """A link to the cell, or to the bug museum."""
     if number in where:
         return f"{{ref}}`cell <claim-{number}>`"
-    return "{doc}`museum <fault_museum>`" if number == "132" else "–"
+    return "{doc}`museum <bug_museum>`" if number == "132" else "–"
 
 
 def choice(count):
@@ -91,7 +91,7 @@ def page():
     parts = [HEAD.format(count=len(every), choice=choice(count), **pairs)]
     notebooks = {topic(path): path for path in CHAPTERS}
     for chapter in [*(name for name in notebooks if any(row[1] == name for row in every)), ""]:
-        title = "In the fault museum"
+        title = "In the bug museum"
         if chapter:
             first = nbformat.read(notebooks[chapter], as_version=4).cells[0].source.splitlines()[0]
             title = f"{notebooks[chapter].stem[:2]} {first[2:]}"

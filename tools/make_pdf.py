@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
 TARGET = ROOT / "_build" / "multi-head-attention.pdf"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-TITLE = "Multi-head attention, one claim at a time"
+TITLE = "Multi-head attention, tested"
 
 STYLE = """
 @page { size: A4; margin: 18mm 16mm 20mm; @bottom-center { content: counter(page); font: 9pt sans-serif; } }

@@ -40,11 +40,11 @@ def draw(browser, theme):
     tab = browser.new_page(viewport={"width": WIDTH, "height": 1400}, device_scale_factor=2)
     tab.set_content(PAGE % (theme, ground, ink, theme, stored_view()))
     tab.get_by_label(f"layer {LAYER}, head {HEAD}", exact=True).click()
-    words = tab.get_by_role("group", name="The word that looks").get_by_role("button")
+    words = tab.get_by_role("group", name="The token that looks").get_by_role("button")
     words.nth(WORD).click()
     if not SENTENCE.search(tab.locator(".mha-hv").inner_text()):
         raise RuntimeError("the head that the README tells of looks elsewhere now: choose another head or word")
-    tab.get_by_text("Point at a word").evaluate("hint => { hint.hidden = true; document.activeElement.blur(); }")
+    tab.get_by_text("Point at a token").evaluate("hint => { hint.hidden = true; document.activeElement.blur(); }")
     tab.mouse.move(0, 0)
     last = words.nth(ROWS - 1).bounding_box()
     height = last["y"] + last["height"] + 2

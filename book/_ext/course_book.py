@@ -20,6 +20,7 @@ from course_formulas import draw_formulas
 from course_icons import shrink_icons
 from course_plan import plan
 from course_styles import drop_unused, join_styles, let_scripts_wait, put_in_what_is_imported
+from docutils import nodes
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -141,11 +142,29 @@ def write_first_page(app):
     (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
 
 
+DESCRIPTION = re.compile(r'(<meta (?:name="description"|property="og:description") content=")[^"]*')
+POINTS = re.compile(r"^- (.*?)(?=\n- |\n\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
 def describe_page(app, name, template, context, doctree):
-    """Describe the pages that have no text of their own, such as the search."""
+    """Describe a notebook by what it shows, and pages without a text of their own, such as the search."""
     if doctree is None:
         text = f"{context.get('title') or name} – {app.config.project}"
         context["metatags"] = f'{context.get("metatags", "")}<meta name="description" content="{html.escape(text)}" />'
+    elif text := what_it_shows(Path(app.srcdir) / f"{name}.ipynb"):
+        context["metatags"] = DESCRIPTION.sub(lambda tag: tag[1] + html.escape(text), context.get("metatags", ""))
+
+
+def what_it_shows(notebook):
+    """The points "After this chapter you can" of a chapter, in one sentence; of a side room, its first paragraph."""
+    if not notebook.is_file():
+        return ""
+    first = "".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"])
+    paragraphs = first.split("\n\n")[2:]  # after the title and the minutes
+    points = [" ".join(point.rstrip(".").split()) for point in POINTS.findall(first)]
+    text = f"You learn to {'; '.join(points)}." if points else " ".join(" ".join(paragraphs[:1]).split())
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)|\{\w+(?::\w+)?\}`[^`]*`", r"\1", text)
+    return re.sub(r"[*`$\\]", "", text)[:200]
 
 
 def course_map(folder):
@@ -208,20 +227,20 @@ def count_again(app, env, names):
 def keep_numbers(app, env):
     """Give chapters and side rooms the number of their file, such as 04 or 04b, in headings, figures and exercises."""
     env.counted = deepcopy((env.toc_secnumbers, env.toc_fignumbers))
-    for name in env.toc_secnumbers:
+    for name in env.found_docs:
         found = re.match(r"notebooks/(\d\d[a-z]?)_", name)
         if not found:
             continue
         number = found[1]
-        sections = env.toc_secnumbers[name]
-        renumbered = {anchor: rest and (number, *rest[1:]) for anchor, rest in sections.items()}
-        env.toc_secnumbers[name] = renumbered  # None stays: a section without an entry is given that of its page
+        env.titles[name]["secnumber"] = (number,)
+        env.toc_secnumbers[name] = {}
+        for entry in env.tocs[name].findall(nodes.reference):
+            own = (
+                (number,) if entry["anchorname"] == "" else None
+            )  # a section without an entry is given that of its page
+            env.toc_secnumbers[name][entry["anchorname"]] = entry["secnumber"] = own
         for kind, figures in env.toc_fignumbers.get(name, {}).items():
-            env.toc_fignumbers[name][kind] = {label: (number, *rest[1:]) for label, rest in figures.items()}
-        nodes = [env.titles[name], *env.tocs[name].findall(lambda node: "secnumber" in getattr(node, "attributes", {}))]
-        for node in nodes:
-            if node.get("secnumber"):
-                node["secnumber"] = (number, *node["secnumber"][1:])
+            env.toc_fignumbers[name][kind] = {label: (number, n) for n, label in enumerate(figures, 1)}
     return []
 
 
@@ -256,7 +275,7 @@ def setup(app):
     app.connect("source-read", fill_in)
     app.connect("env-before-read-docs", count_again)
     app.connect("env-get-updated", keep_numbers, priority=900)
-    app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", describe_page, priority=900)  # after the preview was written
     app.connect("html-page-context", choose_card, priority=400)  # before the preview is written
     app.connect("build-finished", draw_chapters)
     app.connect("build-finished", finish, priority=400)  # before the theme's own redirect is written

@@ -4,25 +4,23 @@ Sphinx knows which page has a word, and nothing else: its search fetches every p
 of each section is kept when its page is written, and all of it becomes one file, `sentences.js`, beside `search.html`.
 Each line of it is one page. As a script, and not as data, it can be read in a book that is opened from a folder, too.
 
-Who searches for a name is led to the page that explains it, before all pages that only use it. The names are those of
-two lists: the table "Names you may search for" of the page on notation, and `book/terms.yml`.
+A search for a name leads to the page that explains it, before all pages that only use it. The names are those of two
+lists: `book/names.md`, with the names in this course, in papers, in code and in Chinese, and `book/terms.yml`.
 """
 
 import json
 import re
-from itertools import product
 from pathlib import Path
 
 import yaml
 from docutils import nodes
 
-ROW = re.compile(r"^\| ([^|]+) \|[^|]+\| (\[[^]]+\]\(\.\./notebooks/\w+\.ipynb\)[^|]*) \|$", re.MULTILINE)
-PLACE = re.compile(r"\((?:\.\./)?(notebooks/\w+)\.ipynb\)")
+ROW = re.compile(r"^\| (.+) \| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\) \|$", re.MULTILINE)
 ASKED = [  # what readers say who do not know the name
     ("heads not used", "notebooks/11_pruning_heads"),
     ("unused heads", "notebooks/11_pruning_heads"),
     ("dead heads", "notebooks/11_pruning_heads"),
-    ("head does nothing", "notebooks/22_say_nothing"),
+    ("head does nothing", "notebooks/15_say_nothing"),
     ("nan in softmax", "notebooks/03_masking"),
     ("sqrt dk", "notebooks/02_why_scale"),
     ("sqrt d_k", "notebooks/02_why_scale"),
@@ -99,12 +97,12 @@ def keep(app, doctree, name):
 
 def explained(book):
     """Pairs of a name and the page that explains it."""
-    table = (book / "notation.md").read_text(encoding="utf-8").partition("(names)=")[2].partition("\n## 中文")[0]
+    table = (book / "names.md").read_text(encoding="utf-8")
     paths = book.parent.glob("notebooks/*.ipynb")
     notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in paths}
     terms = yaml.safe_load((book / "terms.yml").read_text(encoding="utf-8"))
-    rows = ((listed.split(", "), PLACE.findall(where)) for listed, where in ROW.findall(table))
-    names = [pair for both in rows for pair in product(*both)]
+    rows = ((re.split(r" \| |, |，", listed.replace("`", "")), where) for listed, where in ROW.findall(table))
+    names = [(name, where) for listed, where in rows for name in dict.fromkeys(listed) if name not in ("–", "")]
     return ASKED + names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]
 
 

@@ -1,4 +1,4 @@
-"""The two products that say what a head can do: which words it compares as alike, and what it writes.
+"""The two products that say what a head can do: which tokens it compares as alike, and what it writes.
 
 :Taught in: output_projection, reading_heads.
 """
@@ -50,17 +50,17 @@ def copying(circuits: Float[Tensor, "h m m"]) -> Float[Tensor, "h"]:
     Near 1 what is written points to where what was read pointed, near 0 a random map. A circuit of zeros gives 0.
 
     :param circuits: one square matrix for each head, such as of :func:`ov_circuit`, (h, m, m).
-    :Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the word tables on both sides.
+    :Source: Elhage et al. 2021, section "Detecting copying behavior"; there with the token embeddings on both sides.
     :Taught in: reading_heads.
     """
     if circuits.shape[1] != circuits.shape[2]:
-        raise ValueError(f"circuits have shape {tuple(circuits.shape)}: each must be square, from words to words")
+        raise ValueError(f"circuits have shape {tuple(circuits.shape)}: each must be square, from tokens to tokens")
     check_finite(circuits=circuits)
     values = torch.linalg.eigvals(circuits)
     return values.sum(-1).real / values.abs().sum(-1).clamp_min(torch.finfo(circuits.dtype).tiny)
 
 
 def _cut(weight: Tensor, layer: Heads) -> Tensor:
-    """Cut a projection into heads (h, d, m); shared heads stand once for every query head that uses them."""
+    """Split a projection into heads (h, d, m); shared heads are repeated for every query head that uses them."""
     cut = weight.unflatten(0, (-1, layer.d_head))
     return cut.repeat_interleave(layer.heads // len(cut), 0)

@@ -23,10 +23,10 @@ class HardConcrete(nn.Module):
     """A random gate for each head that is exactly 0 or 1 most of the time, and yet has a gradient.
 
     In training s = sigmoid((log u − log(1 − u) + log a) / β) with u uniform in (0, 1), stretched from (0, 1) to
-    (low, high) and cut to [0, 1]; one draw a call. In evaluation s = sigmoid(log a), with no noise and no β.
+    (low, high) and cut to [0, 1]; one draw per call. In evaluation s = sigmoid(log a), with no noise and no β.
 
     :Plain when: ``log_a`` is large: every gate is 1.
-    :Costs: one weight a head.
+    :Costs: one parameter per head.
     :Shapes: gates (h,).
     :Raises: ValueError where the stretched interval does not reach beyond 0 and 1, or β is not positive.
     :Source: Louizos et al. 2018, section 2.2; Voita et al. 2019, section 6.1, for heads.
@@ -83,9 +83,9 @@ class Gates(nn.Module):
     """Gates on the heads of all attention layers of a model.
 
     Train them together with the model: ``with gates.on(model): loss = … + strength * gates.penalty()``. They multiply
-    what a head has read, before ``W_o``.
+    the output of a head, before ``W_o``.
 
-    :Costs: one weight for each head of the model.
+    :Costs: one parameter for each head of the model.
     :Raises: ValueError where the model has no layer with heads.
     :Source: Voita et al. 2019, section 6.
     :Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.

@@ -52,7 +52,7 @@ def score_heads(weights: Float[Tensor, "b h i j"], targets: Bool[Tensor, "..."])
     targets = targets.expand(b, i, j)[:, None]
     counts = (targets.any(-1) & (weights != 0).any(-1)).to(weights)
     if not counts.any():
-        raise ValueError("no query has a target: the rule does not apply to these words")
+        raise ValueError("no query has a target: the rule does not apply to these tokens")
     largest = (weights == weights.amax(-1, keepdim=True)).to(weights)
     agrees = (largest * targets).sum(-1) / largest.sum(-1)
     each = counts.sum((0, 2)).clamp_min(1)
@@ -79,7 +79,7 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 def distance(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     """Say how far each head looks: the weighted mean of their distance, mean over queries; uniform: (n² − 1) / 3n.
 
-    With fewer queries than keys the last query stands at the last key.
+    With fewer queries than keys the last query is at the last key.
 
     :param weights: attention weights, (b, h, i, j).
     :Taught in: reading_heads.
@@ -98,7 +98,7 @@ def _mean(numbers: Tensor, weights: Tensor) -> Tensor:
 
 @checked
 def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
-    """Look evenly at all keys that have any weight.
+    """Attend evenly to all keys that have any weight.
 
     :param weights: attention weights, (b, h, i, j).
     :Taught in: reading_heads.
@@ -110,7 +110,7 @@ def uniform(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
 
 @checked
 def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -> Float[Tensor, "b h i j"]:
-    """Keep the weights of each query but deal them out anew, among the keys that have any weight.
+    """Keep the weights of each query but distribute them anew, among the keys that have any weight.
 
     :param weights: attention weights, (b, h, i, j).
     :param generator: where the random numbers come from.
@@ -126,11 +126,11 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
 
 @checked
 def untrained(model: nn.Module, *, seed: int) -> nn.Module:
-    """Copy a model and give every weight a new initial value.
+    """Copy a model and give every parameter a new initial value.
 
     :param model: any module; it stays as it is.
     :param seed: of torch's random numbers, at least 0.
-    :Raises: ValueError where a module has weights but does not say how they begin (no ``reset_parameters``).
+    :Raises: ValueError where a module has parameters but no rule for their initialization (no ``reset_parameters``).
     :Taught in: reading_heads.
     """
     check_whole(0, seed=seed)
@@ -159,7 +159,7 @@ def best_offset(targets: Bool[Tensor, "..."], visible: Bool[Tensor, "..."] | Non
     targets = targets if visible is None else targets & visible
     queries = int(targets.any(-1).sum())
     if not queries:
-        raise ValueError("no query has a target: the rule does not apply to these words")
+        raise ValueError("no query has a target: the rule does not apply to these tokens")
     hits = {steps: int((targets & offset(i, steps, keys=j)).sum()) for steps in range(1 - j, i)}
     steps = max(hits, key=lambda s: (hits[s], -abs(s)))
     return steps, hits[steps] / queries

@@ -25,7 +25,7 @@ def head_importance(
     *,
     normalize: bool = True,
 ) -> dict[str, Float[Tensor, "h"]]:
-    """Guess how much each head matters: how fast the loss changes when the head is turned down a little.
+    """Guess how much each head matters: how fast the loss changes when the head is scaled down a little.
 
     For each example the slope of its loss at a gate ξ = 1 on the head, without its sign, then the mean over examples.
     Dropout is off meanwhile.

@@ -29,7 +29,7 @@ def as_double(layer: nn.Module, x: Tensor, kwargs: dict) -> tuple[nn.Module, Ten
         layer = copy.deepcopy(layer).double()
     except Exception as error:
         raise ValueError(
-            f"{type(layer).__name__} cannot be copied ({error}): hand over a function instead, "
+            f"{type(layer).__name__} cannot be copied ({error}): pass a function instead, "
             "lambda x: layer(x), once after layer.train() and once after layer.eval()"
         ) from error
     device = next((p.device for p in layer.parameters()), x.device)
@@ -52,7 +52,7 @@ def in_mode(layer: nn.Module, mode: str, kwargs: dict) -> Trial:
 
 @checked
 def in_chunks(layer: Callable, n: int, cache: Callable, chunks: tuple[int, ...] | None, kwargs: dict) -> Trial:
-    """Feed a sequence piece by piece through a layer with a fresh cache.
+    """Feed a sequence piece by piece through a layer with a new cache.
 
     :param layer: a module or a function, called as ``layer(chunk, cache=…)``.
     :param n: how many positions the sequence has.
@@ -110,11 +110,11 @@ def _first(trial: Trial, x: Tensor) -> Tensor:
     except Exception as error:
         raise ValueError(
             f"the layer cannot be called with {given}: {type(error).__name__}: {error}. Keywords that it needs can be "
-            "given to leaks; for other widths or number types hand over a function and its own x"
+            "given to leaks; for other widths or number types pass a function and its own x"
         ) from error
     if not isinstance(before, Tensor):
         raise TypeError(
-            f"the layer returned a {type(before).__name__}, but one tensor is needed: hand over a function that picks "
+            f"the layer returned a {type(before).__name__}, but one tensor is needed: pass a function that picks "
             "it, such as lambda x: layer(x)[0], or a small module around the layer"
         )
     if before.ndim < 2 or before.shape[:2] != x.shape[:2]:
@@ -213,6 +213,6 @@ def leaks(
 
 def _check(x: Tensor) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"x has dtype {x.dtype}, but must be floating point: hand over the part after the embedding")
+        raise TypeError(f"x has dtype {x.dtype}, but must be floating point: pass the part after the embedding")
     if x.ndim < 2 or 0 in x.shape:
         raise ValueError(f"x has shape {tuple(x.shape)}, but must be (batch, sequence, channels), none of them empty")

@@ -1,7 +1,7 @@
 """Rules of where a head might look: for each query, which keys would be right.
 
 Every function returns a boolean tensor, True at the right keys; a query may have none, one or several. Except for
-:func:`offset`, a right key never stands behind its query, so the rules suit a language model.
+:func:`offset`, a right key is never after its query, so the rules suit a language model.
 
 :Taught in: reading_heads.
 """
@@ -15,11 +15,11 @@ from torch import Tensor
 from mha.checks import check_whole, checked, described
 
 
-def check_words(words: Tensor) -> None:
-    """Refuse what is no batch of word numbers."""
-    if 0 in words.shape or words.dtype == torch.uint8 or int(words.min()) < 0:
+def check_tokens(tokens: Tensor) -> None:
+    """Refuse what is no batch of token numbers."""
+    if 0 in tokens.shape or tokens.dtype == torch.uint8 or int(tokens.min()) < 0:
         raise ValueError(
-            f"words are {described(words)}: give (batch, sequence) of torch.long, not empty, none negative"
+            f"tokens are {described(tokens)}: give (batch, sequence) of torch.long, not empty, none negative"
         )
 
 
@@ -29,7 +29,7 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 
     :param n: how many queries there are.
     :param steps: how far away the right key is: 0 is the token itself, −1 the previous one, 1 the next.
-    :param keys: how many keys there are; n unless given. With more than n the last query stands at the last key.
+    :param keys: how many keys there are; n unless given. With more than n the last query is at the last key.
     :Taught in: reading_heads.
     """
     keys = n if keys is None else keys
@@ -39,7 +39,7 @@ def offset(n: int, steps: int, *, keys: int | None = None) -> Bool[Tensor, "i j"
 
 @checked
 def first(n: int) -> Bool[Tensor, "i j"]:
-    """Look at the first word, from everywhere but itself.
+    """Attend to the first token, from everywhere but itself.
 
     :param n: how many tokens there are.
     :Taught in: reading_heads.
@@ -51,111 +51,111 @@ def first(n: int) -> Bool[Tensor, "i j"]:
 
 
 @checked
-def induction(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
-    """Look at the word that followed an earlier occurrence of this word: after A B … A, at B.
+def induction(tokens: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
+    """Attend to the token that followed an earlier occurrence of this token: after A B … A, at B.
 
-    :param words: token numbers, (b, n).
+    :param tokens: token numbers, (b, n).
     :Source: Olsson et al. 2022, section "Induction heads".
     :Taught in: reading_heads.
     """
-    check_words(words)
-    after = torch.zeros(*words.shape, words.shape[1], dtype=torch.bool)
-    after[:, :, 1:] = words[:, :, None] == words[:, None, :-1]
+    check_tokens(tokens)
+    after = torch.zeros(*tokens.shape, tokens.shape[1], dtype=torch.bool)
+    after[:, :, 1:] = tokens[:, :, None] == tokens[:, None, :-1]
     return after & torch.ones_like(after[0]).tril()
 
 
 @checked
-def same(words: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
-    """Look at earlier occurrences of the same word.
+def same(tokens: Int[Tensor, "b n"]) -> Bool[Tensor, "b n n"]:
+    """Attend to earlier occurrences of the same token.
 
-    :param words: token numbers, (b, n).
+    :param tokens: token numbers, (b, n).
     :Taught in: reading_heads.
     """
-    check_words(words)
-    return (words[:, :, None] == words[:, None]) & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril(-1)
+    check_tokens(tokens)
+    return (tokens[:, :, None] == tokens[:, None]) & torch.ones(*tokens.shape[1:] * 2, dtype=torch.bool).tril(-1)
 
 
 @checked
-def separator(words: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
-    """Look at a separator, up to this word: the place where a head that has nothing to do often rests.
+def separator(tokens: Int[Tensor, "b n"], marks: Sequence[int]) -> Bool[Tensor, "b n n"]:
+    """Attend to a separator, up to this token: a head that has nothing to do often rests there.
 
-    :param words: token numbers, (b, n).
+    :param tokens: token numbers, (b, n).
     :param marks: the numbers of the tokens that separate.
     :Source: Clark et al. 2019, section 3.2.
     :Taught in: reading_heads.
     """
-    check_words(words)
+    check_tokens(tokens)
     check_whole(None, **{f"marks[{n}]": mark for n, mark in enumerate(marks)})
-    is_mark = torch.isin(words, torch.tensor(list(marks)))
-    return is_mark[:, None] & torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
+    is_mark = torch.isin(tokens, torch.tensor(list(marks)))
+    return is_mark[:, None] & torch.ones(*tokens.shape[1:] * 2, dtype=torch.bool).tril()
 
 
 @checked
-def rarest(words: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, "b n n"]:
-    """Look at the rarest word up to this one; several if equally rare.
+def rarest(tokens: Int[Tensor, "b n"], counts: Int[Tensor, "w"]) -> Bool[Tensor, "b n n"]:
+    """Attend to the rarest token up to this one; several if equally rare.
 
-    The first word has no choice and so no target.
+    The first token has no choice and so no target.
 
-    :param words: token numbers, (b, n).
-    :param counts: how often each token of the vocabulary occurs, (words,).
+    :param tokens: token numbers, (b, n).
+    :param counts: how often each token of the vocabulary occurs, (vocabulary,).
     :Source: Voita et al. 2019, section 5.2.3; it looks at the whole sentence.
     :Taught in: reading_heads.
     """
-    check_words(words)
-    if counts.numel() <= int(words.max()) or int(counts.min()) < 0:
+    check_tokens(tokens)
+    if counts.numel() <= int(tokens.max()) or int(counts.min()) < 0:
         raise ValueError(
-            f"counts {described(counts)}: give one for each of the words 0 to {int(words.max())}, none negative"
+            f"counts {described(counts)}: give one for each of the tokens 0 to {int(tokens.max())}, none negative"
         )
-    frequency = counts[words]
-    past = torch.ones(*words.shape[1:] * 2, dtype=torch.bool).tril()
+    frequency = counts[tokens]
+    past = torch.ones(*tokens.shape[1:] * 2, dtype=torch.bool).tril()
     found = (frequency[:, None] == frequency.cummin(1).values[:, :, None]) & past
     found[:, 0] = False
     return found
 
 
 @checked
-def matching(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
+def matching(tokens: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
     """Look from each closing bracket at the bracket that it closes.
 
     A bracket that closes nothing, or the wrong kind, has no target.
 
-    :param words: token numbers, (b, n).
+    :param tokens: token numbers, (b, n).
     :param pairs: the closing token of each opening one.
     :param nested: whether only brackets with others inside count; all do unless given.
-    :Raises: ValueError where a word both opens and closes.
+    :Raises: ValueError where a token both opens and closes.
     :Taught in: reading_heads.
     """
-    return _brackets(words, pairs, nested)[0]
+    return _brackets(tokens, pairs, nested)[0]
 
 
 @checked
-def still_open(words: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
-    """Look from each word at the innermost bracket that is still open behind it: the one that must close next.
+def still_open(tokens: Int[Tensor, "b n"], pairs: Mapping[int, int], *, nested: bool = False) -> Bool[Tensor, "b n n"]:
+    """Attend from each token to the innermost bracket that is still open after it: the one that must close next.
 
-    :param words: token numbers, (b, n).
+    :param tokens: token numbers, (b, n).
     :param pairs: the closing token of each opening one.
     :param nested: whether only tokens count for which the last opener is the wrong one, because its bracket is closed.
-    :Raises: ValueError where a word both opens and closes.
+    :Raises: ValueError where a token both opens and closes.
     :Taught in: reading_heads.
     """
-    return _brackets(words, pairs, nested)[1]
+    return _brackets(tokens, pairs, nested)[1]
 
 
-def _brackets(words: Tensor, pairs: Mapping[int, int], nested: bool) -> tuple[Tensor, Tensor]:
-    """Walk through each text with the stack of brackets that wait."""
-    check_words(words)
+def _brackets(tokens: Tensor, pairs: Mapping[int, int], nested: bool) -> tuple[Tensor, Tensor]:
+    """Walk through each sequence with the stack of open brackets."""
+    check_tokens(tokens)
     if set(pairs) & set(pairs.values()):
-        raise ValueError(f"pairs {dict(pairs)}: a word cannot both open and close")
-    closes, waits = torch.zeros(2, *words.shape, words.shape[1], dtype=torch.bool)
-    for b, line in enumerate(words.tolist()):
-        waiting, last = [], -1  # places of openers; the place of the last opener
-        for i, word in enumerate(line):
-            if word in pairs:
+        raise ValueError(f"pairs {dict(pairs)}: a token cannot both open and close")
+    closes, waits = torch.zeros(2, *tokens.shape, tokens.shape[1], dtype=torch.bool)
+    for b, line in enumerate(tokens.tolist()):
+        waiting, last = [], -1  # positions of openers; the position of the last opener
+        for i, token in enumerate(line):
+            if token in pairs:
                 waiting.append(i)
                 last = i
-            elif word in pairs.values() and waiting:
+            elif token in pairs.values() and waiting:
                 start = waiting.pop()
-                closes[b, i, start] = pairs[line[start]] == word and (not nested or last != start)
+                closes[b, i, start] = pairs[line[start]] == token and (not nested or last != start)
             if waiting:
                 waits[b, i, waiting[-1]] = not nested or last != waiting[-1]
     return closes, waits

@@ -45,7 +45,7 @@ def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
 
 @checked
 def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
-    """Copy a model with only some heads: the others are cut out of its weights, which makes it smaller and faster.
+    """Copy a model with only some heads: the others are cut out of its matrices, which makes it smaller and faster.
 
     :param model: any module with attention layers; it stays as it is.
     :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.
@@ -54,7 +54,7 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
     """
     _known(model, keep)
     layers = attention_layers(model := copy.deepcopy(model))
-    for path, heads in sorted(keep.items(), reverse=True):  # the root, whose path is empty, comes last
+    for path, heads in sorted(keep.items(), reverse=True):  # the model itself, whose path is empty, comes last
         smaller = layers[path].take_heads(heads)
         if not path:
             return smaller
@@ -65,7 +65,7 @@ def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Modul
 @checked
 @contextmanager
 def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
-    """Silence all other heads for a while: what they read becomes zero, nothing is cut.
+    """Silence all other heads for a while: their outputs become zero, nothing is cut.
 
     :param model: any module with attention layers.
     :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.

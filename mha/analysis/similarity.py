@@ -1,4 +1,4 @@
-"""How alike heads are: in where they look, and in what they read.
+"""How alike heads are: in where they attend, and in their outputs.
 
 :Taught in: reading_heads.
 """
@@ -14,7 +14,7 @@ from mha.checks import check_finite, checked
 
 @checked
 def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
-    """Compare where heads look, by the Jensen–Shannon divergence: 0 for the same weights, 1 for no common key.
+    """Compare where heads attend, by the Jensen–Shannon divergence: 0 for the same weights, 1 for no common key.
 
     It is the mean over queries, in bits.
 
@@ -37,9 +37,9 @@ def divergence(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h h"]:
 
 @checked
 def kernel_alignment(heads: Float[Tensor, "b h i d"]) -> Float[Tensor, "h h"]:
-    """Compare what heads read, by linear CKA: 1 where one is a turned and scaled copy of the other, 0 for nothing.
+    """Compare head outputs, by linear CKA: 1 where one is a rotated and scaled copy of the other, 0 for nothing.
 
-    Every word is one sample; their number should be well above d, or chance alone makes heads look alike. A head
+    Every token is one sample; their number should be well above d, or chance alone makes heads look alike. A head
     that reads the same everywhere is like nothing, not even itself: 0.
 
     :param heads: the head outputs, as ``seen.heads`` shows them, (b, h, i, d).

@@ -1,4 +1,4 @@
-"""What only the book's pages use: exercises, questions, faults, the comparison of all layers."""
+"""What only the book's pages use: exercises, questions, bugs, the comparison of all layers."""
 
 import sys
 import warnings

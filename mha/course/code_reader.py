@@ -1,4 +1,4 @@
-"""The small model of chapter 10 and its side rooms: it reads Python code, and random words that repeat.
+"""The small model of chapter 10 and its side rooms: it reads Python code, and random tokens that repeat.
 
 :Taught in: reading_heads.
 """
@@ -22,7 +22,7 @@ from mha.models.language_model import LanguageModel
 from mha.models.training import MuonAndAdamW, train
 
 
-class Examination(NamedTuple):
+class TestSet(NamedTuple):
     """Texts that the model was not trained on, and what Python says about its own: where each name got its value."""
 
     python: Int[Tensor, "b n"]
@@ -31,7 +31,7 @@ class Examination(NamedTuple):
 
 
 @cache
-def lessons() -> Code:
+def training_code() -> Code:
     """Give the Python code of the lessons.
 
     :Taught in: reading_heads.
@@ -40,15 +40,15 @@ def lessons() -> Code:
 
 
 @cache
-def examination() -> Examination:
-    """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 words each.
+def test_set() -> TestSet:
+    """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 tokens each.
 
     :Taught in: reading_heads.
     """
-    unseen = python_source.numbered(python_source.functions(python_source.UNSEEN), like=lessons())
+    unseen = python_source.numbered(python_source.functions(python_source.UNSEEN), like=training_code())
     random = torch.Generator().manual_seed(99)
     python, names = python_source.pieces(unseen, 100, 64, generator=random)
-    return Examination(python, names, texts.repeats(100, 64, generator=random))
+    return TestSet(python, names, texts.repeats(100, 64, generator=random))
 
 
 def small_model(vocabulary: int, width: int, heads: int, layers: int = 2) -> LanguageModel:
@@ -66,12 +66,12 @@ def small_model(vocabulary: int, width: int, heads: int, layers: int = 2) -> Lan
     )
 
 
-def nats(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
-    """Say what the model pays to guess each next word, in nats.
+def token_losses(model: nn.Module, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
+    """Give the loss at each next token, in nats.
 
     :Taught in: reading_heads.
     """
-    return F.cross_entropy(model(words[:, :-1]).mT, words[:, 1:], reduction="none")
+    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none")
 
 
 def fit(
@@ -83,7 +83,7 @@ def fit(
     """
     random = torch.Generator().manual_seed(seed)
     optimizer = MuonAndAdamW(model, model.decoder, steps, **rates)
-    train(model, lambda model, _: nats(model, batch(random)).mean(), steps, optimizer=optimizer)
+    train(model, lambda model, _: token_losses(model, batch(random)).mean(), steps, optimizer=optimizer)
     return model
 
 
@@ -94,12 +94,12 @@ def reader(seed: int = 0, kind: str = "mixed", layers: int = 2) -> LanguageModel
     :Taught in: reading_heads.
     """
     torch.manual_seed(seed)
-    model = small_model(len(lessons().names), 64, 4, layers)
+    model = small_model(len(training_code().names), 64, 4, layers)
 
     def batch(random: torch.Generator) -> Tensor:
         if kind == "code":
-            return python_source.pieces(lessons(), 16, 64, generator=random)[0]
-        return texts.mixed(lessons(), 16, 64, generator=random)
+            return python_source.pieces(training_code(), 16, 64, generator=random)[0]
+        return texts.mixed(training_code(), 16, 64, generator=random)
 
     once(f"reader {seed} {kind} {layers}", model, lambda: fit(model, batch, seed))
     return model

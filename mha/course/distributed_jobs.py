@@ -62,7 +62,7 @@ def whole(found: Tensor) -> Tensor:
     return found.full_tensor() if isinstance(found, DTensor) else found
 
 
-def spread_step(kv_heads: int = 4, crossing: bool = False) -> dict:
+def parallel_step(kv_heads: int = 4, crossing: bool = False) -> dict:
     """Do :func:`one_step` with the heads spread over all processes.
 
     :Taught in: across_machines.
@@ -123,7 +123,7 @@ def time_sums(sizes: list[int], rounds: int = 9) -> list[float]:
             dist.barrier()
             start = time.perf_counter()
             dist.all_reduce(x)
-            x[0].item()  # a graphics card returns before it is done
+            x[0].item()  # a GPU returns before it is done
             times.append(time.perf_counter() - start)
         shortest.append(min(times))
     return shortest

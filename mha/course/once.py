@@ -1,4 +1,4 @@
-"""Models that several notebooks need, trained once."""
+"""Training runs that several notebooks need, made once."""
 
 import os
 from collections.abc import Callable

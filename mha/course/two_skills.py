@@ -24,7 +24,7 @@ from mha.models.training import train
 
 @cache
 def characters() -> tuple[Int[Tensor, " known"], Int[Tensor, " new"], int]:
-    """Give the English of the lessons, the English of the examination, and the number of different characters.
+    """Give the English of the training set, the English of the test set, and the number of different characters.
 
     :Taught in: pruning_heads.
     """
@@ -52,8 +52,8 @@ def chants(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
     return torch.randint(32, (count, 8), generator=random).repeat(1, 5)[:, :33]
 
 
-def lessons(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
-    """Draw lessons, one half English, the other half chants.
+def training_batch(count: int, random: torch.Generator) -> Int[Tensor, "b 33"]:
+    """Draw a training batch, one half English, the other half chants.
 
     :Taught in: pruning_heads.
     """
@@ -75,13 +75,13 @@ def make(heads: int = 8, d: int = 64, layers: int = 2) -> LanguageModel:
     )
 
 
-def losses(model: nn.Module, words: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
+def losses(model: nn.Module, tokens: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
     """Say what the model pays for each example, in nats per character.
 
     :Taught in: pruning_heads.
     """
-    logits = model(words[:, :-1])
-    return F.cross_entropy(logits.mT, words[:, 1:], reduction="none").mean(1)
+    logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
 
 def teach(
@@ -113,13 +113,13 @@ def trained(seed: int = 0) -> nn.Module:
     model = make()
 
     def loss(model: nn.Module) -> Tensor:
-        return losses(model, lessons(16, random)).mean()
+        return losses(model, training_batch(16, random)).mean()
 
     return once(f"two skills {seed}", model, lambda: teach(model, loss, 400, lr=5e-3))
 
 
 @cache
-def examination() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
+def test_set() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
     """Draw 100 new texts for each skill, and say from which place on they count: a chant from its second round.
 
     :Taught in: pruning_heads.
@@ -129,15 +129,15 @@ def examination() -> dict[str, tuple[Int[Tensor, "b n"], int]]:
 
 
 @torch.no_grad()
-def price(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None = None) -> float:
-    """Say what the model pays at the examination, in nats per character; heads that ``keep`` leaves out are silent.
+def loss_on(model: nn.Module, skill: str, keep: Mapping[str, Iterable[int]] | None = None) -> float:
+    """Compute the loss on the test set, in nats per character; heads that ``keep`` leaves out are silent.
 
     :Taught in: pruning_heads.
     """
-    words, start = examination()[skill]
+    tokens, start = test_set()[skill]
     with mask_heads(model, keep or {}):
-        logits = model(words[:, :-1])[:, start:]
-    return F.cross_entropy(logits.mT, words[:, 1 + start :]).item()
+        logits = model(tokens[:, :-1])[:, start:]
+    return F.cross_entropy(logits.mT, tokens[:, 1 + start :]).item()
 
 
 def both(model: nn.Module, keep: Mapping[str, Iterable[int]] | None = None) -> float:
@@ -145,4 +145,4 @@ def both(model: nn.Module, keep: Mapping[str, Iterable[int]] | None = None) -> f
 
     :Taught in: pruning_heads.
     """
-    return sum(price(model, skill, keep) for skill in examination()) / 2
+    return sum(loss_on(model, skill, keep) for skill in test_set()) / 2

@@ -81,7 +81,7 @@ def pairs(
 
 
 def check_numbers(numbers: Tensor, known: int) -> None:
-    """Refuse numbers that stand for no character."""
+    """Refuse numbers that are no character."""
     if numbers.is_meta or (numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < known):
         raise ValueError(f"numbers are {described(numbers)}, some beyond the {known} that are known: 0 to {known - 1}")
 
@@ -89,7 +89,7 @@ def check_numbers(numbers: Tensor, known: int) -> None:
 class Characters:
     """Number the characters of some texts, so that a model can read and write texts in them.
 
-    Numbers 0, 1 and 2 are no characters: ``PAD`` fills up short texts, ``START`` and ``STOP`` stand around a text.
+    Numbers 0, 1 and 2 are no characters: ``PAD`` pads short texts, ``START`` and ``STOP`` enclose a text.
 
     :Shapes: texts become (b, n) numbers, where n is the longest text with its ends.
     :Raises: ValueError for a character that was not among the texts at first, for an empty text, for no text.
@@ -113,7 +113,7 @@ class Characters:
         """Turn texts into numbers, padded with ``PAD``.
 
         :param texts: at least one, none of them empty.
-        :param ends: whether START is put before each text and STOP behind it; False unless given.
+        :param ends: whether START is put before each text and STOP after it; False unless given.
         :Shapes: returns (b, n).
         """
         if not texts or not all(texts):

@@ -34,20 +34,20 @@ Place = tuple[int | None, int | None]  # line and column
 
 
 class Program(NamedTuple):
-    """Words of a program, and where its names got their values.
+    """Tokens of a program, and where its names got their values.
 
-    :param words: the words, n of them.
+    :param tokens: the tokens, n of them.
     :param names: (n, n), True where a use of a name meets the latest place that set it.
     :Taught in: reading_heads.
     """
 
-    words: list[str]
+    tokens: list[str]
     names: Tensor
 
 
 @checked
 def read_program(source: str) -> Program:
-    """Cut a program into words and find, for each use of a local name, where it was set last.
+    """Cut a program into tokens and find, for each use of a local name, where it was set last.
 
     "Last" is by the order of the text, and in ``x = x + 1`` the right side comes first. Arguments, assignments and loop
     variables set a name, within one function; what is inside a class, a lambda or a comprehension is left out. A name
@@ -78,7 +78,7 @@ def _link(scope: ast.AST, names: Tensor, places: dict, lines: list[str]) -> None
     for node, end in _inside(scope):
         name = node.arg if isinstance(node, ast.arg) else node.id
         start = node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode())  # ast counts bytes
-        if start in places:  # inside an f-string older Pythons have no words
+        if start in places:  # inside an f-string older Pythons have no tokens
             used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             found.append((start if used or end is None else end, places[start], name, used))
     for _, place, name, used in sorted(found):
@@ -109,19 +109,19 @@ LEARNED = (
 UNSEEN = ("cmd", "copy", "imaplib", "poplib", "shlex", "string", "textwrap", "weakref")
 
 
-STANDINS = 32  # words that stand for the many rare names
+STANDINS = 32  # tokens that replace the many rare names
 
 
 class Code(NamedTuple):
-    """Functions, one behind the other: words as numbers and, for each use of a local name, where it was set.
+    """Functions, one after the other: tokens as numbers and, for each use of a local name, where it was set.
 
-    :param words: the words as numbers, (n,).
-    :param set_at: the place where a name got its value, (n,); −1 for words that are no use of a local name.
+    :param tokens: the tokens as numbers, (n,).
+    :param set_at: the place where a name got its value, (n,); −1 for tokens that are no use of a local name.
     :param names: what the numbers mean.
     :Taught in: reading_heads.
     """
 
-    words: Tensor
+    tokens: Tensor
     set_at: Tensor
     names: list[str]
 
@@ -149,54 +149,56 @@ def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
 def numbered(programs: Sequence[Program], *, like: Code | None = None, size: int = 256) -> Code:
     """Turn programs into one long row of numbers.
 
-    A rare name becomes one of 32 stand-ins, the same within a function; other rare words become "'…'" or "0…".
+    A rare name becomes one of 32 stand-ins, the same within a function; other rare tokens become "'…'" or "0…".
 
     :param programs: at least one.
     :param like: another one whose numbers are used; numbers are given anew unless given.
-    :param size: how many of the commonest words get numbers then; 256 unless given.
+    :param size: how many of the commonest tokens get numbers then; 256 unless given.
     :Taught in: reading_heads.
     """
     check_whole(size=size)
     if not programs:
         raise ValueError(f"programs = {programs!r}: give at least one")
     if like is None:
-        common = Counter(word for program in programs for word in program.words).most_common(size)
-        names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(word for word, _ in common)]
+        common = Counter(token for program in programs for token in program.tokens).most_common(size)
+        names = ["'…'", "0…", *(f"name{n}" for n in range(STANDINS)), *(token for token, _ in common)]
     else:
         names = like.names
     number = {name: n for n, name in enumerate(names)}
-    words: list[int] = []
+    tokens: list[int] = []
     set_at: list[int] = []
     for program in programs:
-        start, uses = len(words), program.names.any(1)
+        start, uses = len(tokens), program.names.any(1)
         set_at += torch.where(uses, program.names.int().argmax(1) + start, -1).tolist()
-        words += _known(program.words, number)
-    return Code(torch.tensor(words), torch.tensor(set_at), names)
+        tokens += _known(program.tokens, number)
+    return Code(torch.tensor(tokens), torch.tensor(set_at), names)
 
 
 @checked
 def pieces(
     code: Code, count: int, n: int, *, generator: torch.Generator
 ) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n n"]]:
-    """Cut pieces at random places.
+    """Cut pieces at random positions.
 
     :param code: what is cut.
     :param count: how many pieces, b.
-    :param n: how many words each has; fewer than the code.
+    :param n: how many tokens each has; fewer than the code.
     :param generator: where the random numbers come from.
-    :Shapes: returns words (b, n), and which word each use of a name goes back to (b, n, n).
+    :Shapes: returns tokens (b, n), and which token each use of a name goes back to (b, n, n).
     :Taught in: reading_heads.
     """
     check_whole(count=count, n=n)
-    if n >= len(code.words):
-        raise ValueError(f"n = {n}: this code has {len(code.words)} words, so a piece has 1 to {len(code.words) - 1}")
-    start = torch.randint(len(code.words) - n, (count, 1), generator=generator)
+    if n >= len(code.tokens):
+        raise ValueError(
+            f"n = {n}: this code has {len(code.tokens)} tokens, so a piece has 1 to {len(code.tokens) - 1}"
+        )
+    start = torch.randint(len(code.tokens) - n, (count, 1), generator=generator)
     places = start + torch.arange(n)
-    return code.words[places], code.set_at[places][:, :, None] == places[:, None]
+    return code.tokens[places], code.set_at[places][:, :, None] == places[:, None]
 
 
 def _cut(source: str) -> list[str]:
-    """List the text of each function that stands in the module or in a class, without its indentation."""
+    """List the text of each function of the module or of a class, without its indentation."""
     lines, texts = source.splitlines(keepends=True), []
     for scope in ast.walk(ast.parse(source)):
         for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
@@ -215,12 +217,14 @@ def _complete(text: str) -> bool:
     return True
 
 
-def _known(words: Sequence[str], number: dict[str, int]) -> list[int]:
-    """Replace rare words; a rare name always by the same stand-in, given out in turn."""
+def _known(tokens: Sequence[str], number: dict[str, int]) -> list[int]:
+    """Replace rare tokens; a rare name always by the same stand-in, given out in turn."""
     standins: dict[str, str] = {}
-    first = sum(map(len, words[:8]))  # so that functions begin at different stand-ins, the same in every run
-    for word in words:
-        if word not in number and word.isidentifier():
-            standins.setdefault(word, f"name{(first + len(standins)) % STANDINS}")
-    other = {word: standins.get(word, "0…" if word[0].isdigit() else "'…'") for word in words if word not in number}
-    return [number[other.get(word, word)] for word in words]
+    first = sum(map(len, tokens[:8]))  # so that functions begin at different stand-ins, the same in every run
+    for token in tokens:
+        if token not in number and token.isidentifier():
+            standins.setdefault(token, f"name{(first + len(standins)) % STANDINS}")
+    other = {
+        token: standins.get(token, "0…" if token[0].isdigit() else "'…'") for token in tokens if token not in number
+    }
+    return [number[other.get(token, token)] for token in tokens]

@@ -67,7 +67,7 @@ def tagging(count: int, *, generator: torch.Generator) -> tuple[Int[Tensor, "b 4
 def recall(
     count: int, *, generator: torch.Generator, pairs: int = 16, keys: int = 64, values: int = 16
 ) -> tuple[Int[Tensor, "b j"], Int[Tensor, "b j"], Int[Tensor, "b 1"], Int[Tensor, "b"]]:
-    """Make look-up questions: a list of pairs of a key and a value, one of these keys, and the value it stands with.
+    """Make look-up questions: a list of pairs of a key and a value, one of these keys, and the value it is paired with.
 
     The keys of a list all differ; the pairing is new in every list, so it can be looked up but not learned by heart.
 

@@ -1,4 +1,4 @@
-"""Texts on which a small language model grows heads that can be read: random repeats, Python, brackets.
+"""Sequences on which a small language model learns heads that can be interpreted: random repeats, Python, brackets.
 
 :Taught in: reading_heads.
 """
@@ -18,21 +18,21 @@ BRACKETS = ("(", "[", "{", ")", "]", "}", "·")  # and a filler
 
 @checked
 def repeats(
-    count: int, n: int, *, generator: torch.Generator, words: int = 64, periods: tuple[int, int] = (4, 20)
+    count: int, n: int, *, generator: torch.Generator, vocab_size: int = 64, periods: tuple[int, int] = (4, 20)
 ) -> Int[Tensor, "b n"]:
-    """Make random words that repeat with a random period: nothing can be known but by looking back.
+    """Make random tokens that repeat with a random period: nothing can be predicted but by looking back.
 
-    Every word of a period is drawn anew, so that some come twice in it.
+    Every token of a period is drawn anew, so that some come twice in it.
 
-    :param count: how many texts, b.
-    :param n: how many words each has.
+    :param count: how many sequences, b.
+    :param n: how many tokens each has.
     :param generator: where the random numbers come from.
-    :param words: how many different words there are; 64 unless given.
-    :param periods: the shortest and the longest, in words; 4 and 20 unless given.
+    :param vocab_size: how many different tokens there are; 64 unless given.
+    :param periods: the shortest and the longest, in tokens; 4 and 20 unless given.
     :Shapes: returns (b, n).
     :Taught in: reading_heads.
     """
-    drawn = torch.randint(words, (count, n), generator=generator)
+    drawn = torch.randint(vocab_size, (count, n), generator=generator)
     period = torch.randint(periods[0], periods[1] + 1, (count, 1), generator=generator)
     return drawn.gather(1, torch.arange(n) % period)
 
@@ -42,8 +42,8 @@ def mixed(code: Code, count: int, n: int, *, generator: torch.Generator) -> Int[
     """Make a batch of one quarter Python and three quarters repeats, Python first.
 
     :param code: where the Python is cut from.
-    :param count: how many texts, b.
-    :param n: how many words each has.
+    :param count: how many sequences, b.
+    :param n: how many tokens each has.
     :param generator: where the random numbers come from.
     :Shapes: returns (b, n).
     :Taught in: reading_heads, pruning_heads.
@@ -57,12 +57,12 @@ def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 
     """Make brackets of three kinds that close in the right order, with filler between them.
 
     Numbers 0, 1, 2 open and 3, 4, 5 close them (``PAIRS``), 6 is the filler. Where some are open, half of the brackets
-    close. Without filler half of the pairs would stand at the same few distances.
+    close. Without filler half of the pairs would be at the same few distances.
 
-    :param count: how many texts, b.
-    :param n: how many words each has.
+    :param count: how many sequences, b.
+    :param n: how many tokens each has.
     :param generator: where the random numbers come from.
-    :param filler: the share of words between the brackets, at least 0 and below 1; 0.35 unless given.
+    :param filler: the share of tokens between the brackets, at least 0 and below 1; 0.35 unless given.
     :Shapes: returns (b, n).
     :Raises: ValueError where the filler leaves no room for brackets.
     :Taught in: reading_heads.
@@ -75,7 +75,7 @@ def brackets(count: int, n: int, *, generator: torch.Generator, filler: float = 
 
 
 def _one(fills: list[bool], opens: list[bool], kinds: list[int]) -> list[int]:
-    """Write one text, with the stack of brackets that wait."""
+    """Make one sequence, with the stack of open brackets."""
     row: list[int] = []
     waiting: list[int] = []
     for fill, new, kind in zip(fills, opens, kinds, strict=True):

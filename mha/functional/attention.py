@@ -1,6 +1,6 @@
-"""Attention as functions: from queries, keys and values to weights and reads. Layers only add weights of their own.
+"""Attention as functions: from queries, keys and values to weights and head outputs. Layers only add parameters.
 
-Each function looks at what it was given, and hands it to its namesake in :mod:`mha.functional.core`, which is the
+Each function checks what it was given, and passes it to its namesake in :mod:`mha.functional.core`, which is the
 formula alone.
 
 :Taught in: why_scale, masking, why_many_heads, split_and_merge.
@@ -23,7 +23,7 @@ def check_dropout(dropout: float) -> None:
 
 
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
-    """Cut the channels of every position into heads; nothing is copied.
+    """Split the channels of every position into heads; nothing is copied.
 
     :param x: the channels of all heads side by side, (b, n, h·d).
     :param heads: how many heads, h.
@@ -110,9 +110,9 @@ def attend(
 ) -> Float[Tensor, "*l i c"]:
     """Read from the values with the attention weights: softmax(q kᵀ · scale) v.
 
-    Where nothing is edited torch's fused kernel runs, which never stores the weights; an edit, or ``explicit``,
-    writes the formula out. Both give the same numbers. A query with nothing to look at reads zeros. A NaN in a key
-    or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN.
+    If nothing is edited torch's fused kernel runs, which never materializes the weights; an edit, or ``explicit``,
+    makes the explicit formula run. Both give the same numbers. A query with nothing to attend to reads zeros. A NaN in
+    a key or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN.
 
     :param q: the queries, (…, i, d).
     :param k: the keys, (…, j, d).
@@ -123,11 +123,11 @@ def attend(
     :param enable_gqa: whether k and v may have fewer heads, (b, g, j, d), each shared by h / g neighbors; False unless
         given.
     :param dropout: the share of weights dropped, at least 0 and below 1; a layer passes 0 outside training.
-    :param explicit: whether the formula is written out even where nothing is edited; False unless given.
+    :param explicit: whether the explicit formula runs even where nothing is edited; False unless given.
     :param edit_scores: what acts on the scores (…, i, j) before the mask, and returns as many; nothing unless given.
     :param normalize: what turns scores into weights, both (…, i, j); softmax unless given.
     :param edit_weights: what acts on the weights (…, i, j) before dropout, and returns as many; nothing unless given.
-    :Shapes: returns the read (…, i, c).
+    :Shapes: returns the head output (…, i, c).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, and for a dropout outside [0, 1).
     :Source: Vaswani et al. 2017, equation 1; the fused kernel is ``scaled_dot_product_attention``.
     :Taught in: why_scale, masking, split_and_merge.

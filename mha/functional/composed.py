@@ -25,7 +25,7 @@ def attend_in_chunks(
     *,
     is_causal: bool = False,
 ) -> Float[Tensor, "b h i c"]:
-    """Compose, hide, normalize, compose and read for a few queries at a time, in rooms that are used again.
+    """Compose, hide, normalize, compose and read for a few queries at a time, in buffers that are used again.
 
     It gives the numbers of the explicit formula, without gradients; memory grows with h · j · 128, not with i · j.
 
@@ -36,7 +36,7 @@ def attend_in_chunks(
     :param after: how weights are composed, likewise.
     :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
-    :Shapes: returns the read (b, h, i, c).
+    :Shapes: returns the head output (b, h, i, c).
     :Taught in: compose.
     """
     b, h, i, j = *q.shape[:3], k.shape[2]

@@ -1,7 +1,7 @@
-"""Attention, and nothing else: no argument is checked here, because whoever calls has looked at it already.
+"""Attention, and nothing else: no argument is checked here, because the caller has checked it already.
 
-:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for everybody: they ask
-what they were given, and call these. The layers ask once, at their door, and call these too. The order never changes,
+:func:`mha.attend` and its neighbors in :mod:`mha.functional.attention` are the same functions for users: they check
+what they were given, and call these. The layers check their input once, and call these too. The order never changes,
 and every variant of later chapters is a change at a named place of it::
 
     scores → changes.scores → mask → softmax, or changes.normalize → changes.weights → read
@@ -30,7 +30,7 @@ class Changes:
     It is true where something is changed.
 
     :param scores: acts on the scores, before the mask.
-    :param normalize: stands in the place of the softmax.
+    :param normalize: replaces the softmax.
     :param weights: acts on the attention weights, before dropout.
     :Taught in: split_and_merge.
     """
@@ -46,7 +46,7 @@ class Changes:
         return not (self.scores is self.normalize is self.weights is None)
 
     def then(self, later: "Changes") -> "Changes":
-        """Put other changes behind these; of two in the place of the softmax the later one counts.
+        """Append other changes to these; of two that replace the softmax the later one counts.
 
         :param later: the changes that come after these.
         """
@@ -68,7 +68,7 @@ def _behind(first: Change | None, second: Change | None) -> Change | None:
 
 
 def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
-    """Change a tensor with somebody's function; refuse a result that is no tensor of the same shape.
+    """Change a tensor with the caller's function; refuse a result that is no tensor of the same shape.
 
     :param name: what the change is called in an error.
     :param change: the function; None changes nothing.
@@ -84,7 +84,7 @@ def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
 
 
 def split_heads(x: Shaped[Tensor, "b n m"], heads: int) -> Shaped[Tensor, "b h n d"]:
-    """Cut the channels of every position into heads; nothing is copied.
+    """Split the channels of every position into heads; nothing is copied.
 
     :param x: the channels of all heads side by side, (b, n, h·d).
     :param heads: how many heads, h.
@@ -150,7 +150,7 @@ def attend(
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param scale: what the scores are multiplied by; 1/√d unless given.
     :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
-    :param explicit: whether the formula is written out even where nothing is changed; False unless given.
+    :param explicit: whether the explicit formula runs even where nothing is changed; False unless given.
     :param changes: what is changed at the three named places; nothing unless given.
     """
     if explicit or (changes is not NO_CHANGES and changes):
@@ -183,7 +183,7 @@ def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tenso
 
 
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply matrices head by head. Heads that share a ``y`` are laid below each other, so that it is read once.
+    """Multiply matrices head by head. Heads that share a ``y`` are stacked, so that it is read once.
 
     :param x: (…, h, i, n), or (i, n).
     :param y: (…, g, n, j), where g divides h, or (n, j).
@@ -198,7 +198,7 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
 ) -> Tensor:
-    """Call torch's kernel. For single queries it would read shared keys once a head: they are laid below each other."""
+    """Call torch's kernel. For single queries it would read shared keys once per head: they are stacked."""
     if q.ndim == 2 or q.shape[-3] == k.shape[-3]:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
     if q.shape[-2] != 1:

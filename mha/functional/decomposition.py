@@ -42,7 +42,7 @@ class Shared(NamedTuple):
         check_finite(matrices=matrices)
         own = len(self.mixing), len(self.left), len(self.right)
         if matrices.shape != own:
-            raise ValueError(f"matrices have shape {tuple(matrices.shape)}, but these stand for {own}: give the same")
+            raise ValueError(f"matrices have shape {tuple(matrices.shape)}, but these describe {own}: give the same")
         return float((self.matrices() - matrices).norm() / matrices.norm().clamp_min(torch.finfo(matrices.dtype).tiny))
 
 
@@ -70,7 +70,7 @@ def keep_largest(matrices: Float[Tensor, "h m k"], rank: int) -> Shared:
 def fit_shared(
     matrices: Float[Tensor, "h m k"], rank: int, *, rounds: int = 200, start: Shared | None = None
 ) -> Shared:
-    """Find ``rank`` shared terms for several matrices: alternating least squares from a good start.
+    """Find ``rank`` shared terms for several matrices: alternating least squares from a good initialization.
 
     In turn the left vectors, the right ones and the mixing are solved for, the other two held fixed, so that the error
     never grows. It ends where a round gains less than a millionth, or after ``rounds``.

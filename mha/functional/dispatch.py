@@ -16,7 +16,7 @@ FILLED = 1.2  # heads are read together while that reads for at most so many tim
 
 
 def check_causal_lengths(i: int, j: int, mask: Tensor | None, is_causal: bool) -> None:
-    """Refuse queries that stand before the first key: without a mask the pieces of the causal read cannot hold them."""
+    """Refuse queries that are before the first key: without a mask the pieces of the causal read cannot hold them."""
     if is_causal and mask is None and i > j:
         raise ValueError(f"is_causal with {i} queries and {j} keys: the first {i - j} would see nothing. Give a mask")
 
@@ -34,10 +34,10 @@ def read_where(
     """Read as :func:`mha.attend` where a gate is not 0, times the gate; leave zeros elsewhere.
 
     The leading heads that work for every query are read by the fused kernel. The others read together, so that all
-    threads have work, each for as many queries as the busiest of them: who has fewer is filled up with queries that do
-    not ask it, and what they read is thrown away. Where that would be much, the heads read one after the other.
+    threads have work, each for as many queries as the busiest of them: a head with fewer is padded with queries that do
+    not ask it, and their output is thrown away. If that would be much, the heads read one after the other.
 
-    :param gates: what each read is multiplied by, (b, h, i); where it is 0 nothing is read.
+    :param gates: what each head output is multiplied by, (b, h, i); where it is 0 nothing is read.
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
     :param v: the values, (b, h, j, c).
@@ -72,7 +72,7 @@ def read_where(
 def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slice, int]]:
     """Which heads from the first one on are read together, and for how many queries of each.
 
-    All of them, or each alone where filling up would be much; none that no query asks.
+    All of them, or each alone if padding would be much; none that no query asks.
     """
     others = [count for of_head in counts[first:] for count in of_head]
     if len(others) * max(others, default=0) <= FILLED * sum(others):
@@ -99,7 +99,7 @@ def _read_apart(
     q: Tensor, rows: Tensor, i: int, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, dropout: float
 ) -> Tensor:
     """Read for gathered queries (b, h, n, d), which are ``rows`` (b, h, n) of i queries."""
-    at = rows + k.shape[2] - i  # the keys beside which they stand
+    at = rows + k.shape[2] - i  # the keys at whose positions they are
     if is_causal and mask is None:
         found = [_read_past(*one, dropout) for one in zip(q, at, k, v, strict=True)]
         return torch.stack(found) if len(found) > 1 else found[0][None]
@@ -110,11 +110,11 @@ def _read_apart(
 
 
 def _read_past(q: Tensor, at: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """Read in one batch entry, where queries (h, n, d) stand ``at`` (h, n) keys, in order: for all heads, in pieces.
+    """Read in one batch entry, where queries (h, n, d) are ``at`` (h, n) keys, in order: for all heads, in pieces.
 
-    A piece holds queries of every head, neighbors in time; keys later than all of them are left out of the products.
+    A piece holds queries of every head, in their order; keys later than all of them are left out of the products.
     To the scores is added, row by row, a window on a vector that is 0 up to the present and −inf after it. Without
-    gradients windows, scores and weights are written in one ``room``.
+    gradients windows, scores and weights are written into one buffer, ``room``.
     """
     read, scale = [], q.shape[2] ** -0.5
     present = torch.cat([q.new_zeros(k.shape[1]), q.new_full((k.shape[1],), -torch.inf)])

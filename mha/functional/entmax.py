@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mha.checks import check_tensor, described
 
-# Closer to 1 than this, α counts as 1: the power 1/(α − 1) would turn rounding errors into slopes. It is a power of 2,
-# so that every type of numbers decides alike.
+# Closer to 1 than this, α counts as 1: the power 1/(α − 1) would turn rounding errors into gradients. It is a power
+# of 2, so that every type of numbers decides alike.
 NEAREST = 2.0**-10
 
 
@@ -56,7 +56,7 @@ def entmax(scores: Float[Tensor, "*l h i j"], alpha: Alpha) -> Float[Tensor, "*l
 def entmax_of_heads(
     scores: Float[Tensor, "*l h i j"], alpha: Float[Tensor, "h"], *, all_above: bool
 ) -> Float[Tensor, "*l h i j"]:
-    """Do what :func:`entmax` does, without asking.
+    """Do what :func:`entmax` does, without checking its arguments.
 
     :param scores: (…, h, i, j), −inf where they are hidden.
     :param alpha: one number for each head, (h,).

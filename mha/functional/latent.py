@@ -1,4 +1,4 @@
-"""Keys and values of all heads made from one short vector a word: how to find it, and two ways to read from it.
+"""Keys and values of all heads made from one short vector per token: how to find it, and two ways to read from it.
 
     k_h = W_k,h c      v_h = W_v,h c      q · (W_k,h c) = (W_k,hᵀ q) · c      Σ_j p_j W_v,h c_j = W_v,h Σ_j p_j c_j
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mha.checks import check_finite, check_like_weights, check_whole, checked
 
-RIDGE = 1e-2  # added to the words in every direction, as a share of their usual size
+RIDGE = 1e-2  # added to the tokens in every direction, as a share of their usual size
 
 
 class Latent(NamedTuple):
@@ -32,60 +32,60 @@ class Latent(NamedTuple):
 
 @checked
 def fit_latent(
-    w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int, words: Float[Tensor, "... m"] | None = None
+    w_k: Float[Tensor, "k m"], w_v: Float[Tensor, "v m"], d_latent: int, tokens: Float[Tensor, "... m"] | None = None
 ) -> Latent:
     """Find the shortest way through ``d_latent`` numbers that changes two projections least.
 
-    It cuts the singular values of both, laid below each other: no other factors of that width come closer to the two
-    together (Frobenius norm). With ``words``, it is not the weights that come closest but the keys and values of these
-    words, taken together: what no word ever shows need not be kept. Give thousands of words, which the layer really
+    It cuts the singular values of both, stacked: no other factors of that width come closer to the two
+    together (Frobenius norm). With ``tokens``, not the matrices come closest but the keys and values of these
+    tokens, taken together: what no token ever shows need not be kept. Give thousands of tokens, which the layer really
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
     rank of the pair on nothing changes.
 
     :param w_k: the keys' weight matrix as ``nn.Linear`` stores it, (k, m).
     :param w_v: that of the values, (v, m).
     :param d_latent: the width of the latent, c.
-    :param words: embeddings that the layer reads, (..., m); all directions count alike unless given.
+    :param tokens: embeddings that the layer reads, (..., m); all directions count alike unless given.
     :Shapes: in the result the rows of ``down`` are orthonormal.
-    :Raises: ValueError where weights and words are of different width or type, where ``d_latent`` is below 1 or above
-        that width, where there are no words or only zeros.
+    :Raises: ValueError where matrices and tokens are of different width or type, where ``d_latent`` is below 1 or above
+        that width, where there are no tokens or only zeros.
     :Source: Eckart and Young 1936.
     :Taught in: compress.
     """
     check_finite(w_k=w_k, w_v=w_v)
     if w_k.shape[1] != w_v.shape[1] or w_k.dtype != w_v.dtype or w_k.device != w_v.device:
         raise ValueError(
-            f"w_k {tuple(w_k.shape)} {w_k.dtype} and w_v {tuple(w_v.shape)} {w_v.dtype} must read the same words: one "
+            f"w_k {tuple(w_k.shape)} {w_k.dtype} and w_v {tuple(w_v.shape)} {w_v.dtype} must read the same tokens: one "
             "number of columns, one type, one device"
         )
     if 0 in (*w_k.shape, *w_v.shape):
         raise ValueError(f"w_k {tuple(w_k.shape)} and w_v {tuple(w_v.shape)}: neither may be empty")
     if not 1 <= d_latent <= w_k.shape[1]:
-        raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a word, where nothing changes")
+        raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a token, where nothing changes")
     both = torch.cat([w_k, w_v]).double()
-    shape = None if words is None else _shape_of(words, w_k)
+    shape = None if tokens is None else _shape_of(tokens, w_k)
     seen = both if shape is None else both @ shape.mT
     left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < w_k.shape[1])
     up = torch.zeros(len(left), w_k.shape[1], dtype=left.dtype, device=left.device)
     up[:, : len(sizes)] = left[:, : len(sizes)] * sizes
     down, up = right[:d_latent], up[:, :d_latent]
-    if shape is not None:  # back from words of equal size in all directions, and orthonormal again
+    if shape is not None:  # back from tokens of equal size in all directions, and orthonormal again
         down, turn = torch.linalg.qr(torch.linalg.solve_triangular(shape, down.mT, upper=True))
         down, up = down.mT, up @ turn.mT
     keys, values = up.to(w_k).split([len(w_k), len(w_v)])
     return Latent(down.to(w_k), keys, values)
 
 
-def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
-    """Return the triangle R of words = QR: projections of the words are as large as those of its rows."""
-    check_like_weights("words", words, weight)
-    check_finite(words=words)
-    if words.shape[-1:] != weight.shape[1:] or not words.any():
+def _shape_of(tokens: Tensor, weight: Tensor) -> Tensor:
+    """Return the triangle R of tokens = QR: projections of the tokens are as large as those of its rows."""
+    check_like_weights("tokens", tokens, weight)
+    check_finite(tokens=tokens)
+    if tokens.shape[-1:] != weight.shape[1:] or not tokens.any():
         raise ValueError(
-            f"words of shape {tuple(words.shape)}: give words of {weight.shape[1]} numbers, as the weights read them, "
-            "and not only zeros"
+            f"tokens of shape {tuple(tokens.shape)}: give tokens of {weight.shape[1]} numbers, as the matrices read "
+            "them, and not only zeros"
         )
-    rows = words.reshape(-1, words.shape[-1]).double()
+    rows = tokens.reshape(-1, tokens.shape[-1]).double()
     little = RIDGE * rows.square().sum().div(rows.shape[1]).sqrt()
     return torch.linalg.qr(  # type: ignore[no-any-return]
         torch.cat([rows, little * torch.eye(rows.shape[1]).to(rows)])
@@ -95,8 +95,8 @@ def _shape_of(words: Tensor, weight: Tensor) -> Tensor:
 class Operations(NamedTuple):
     """What reading takes in each of the two forms.
 
-    :param expanded: operations where all keys and values are made anew.
-    :param absorbed: operations where the queries are brought to the width of the latents.
+    :param expanded: FLOPs where all keys and values are made anew.
+    :param absorbed: FLOPs where the queries are brought to the width of the latents.
     :Taught in: compress.
     """
 
@@ -106,10 +106,10 @@ class Operations(NamedTuple):
 
 @checked
 def count_forms(i: int, j: int, heads: int, d_head: int, d_latent: int, d_rotary: int = 0) -> Operations:
-    """Count the operations of reading with i queries from j latents that are there already, for one text.
+    """Count the FLOPs of reading with i queries from j latents that are there already, for one sequence.
 
-    Expanded, keys and values of all j words are made anew. Absorbed, queries are brought to the width of the latents,
-    and what was read is brought back: i words instead of j, but each score is longer.
+    Expanded, keys and values of all j tokens are made anew. Absorbed, queries are brought to the width of the latents,
+    and what was read is brought back: i tokens instead of j, but each score is longer.
 
     :param i: how many queries.
     :param j: how many latents.
@@ -122,7 +122,7 @@ def count_forms(i: int, j: int, heads: int, d_head: int, d_latent: int, d_rotary
     """
     check_whole(i=i, j=j, heads=heads, d_head=d_head, d_latent=d_latent)
     check_whole(0, d_rotary=d_rotary)
-    between = 4 * heads * d_head * d_latent  # W_k and W_v of one word
+    between = 4 * heads * d_head * d_latent  # W_k and W_v of one token
     expanded = between * j + 2 * i * j * heads * (2 * d_head + d_rotary)
     absorbed = between * i + 2 * i * j * heads * (2 * d_latent + d_rotary)
     return Operations(expanded, absorbed)

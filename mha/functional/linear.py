@@ -1,12 +1,12 @@
-"""Attention without a softmax: a memory of fixed size is written word by word, and read with a product.
+"""Linear attention and Gated DeltaNet: a state of fixed size is written token by token, and read with a product.
 
-The memory T is a table of d × c numbers for each head, d the width of a key and c that of a value. Writing a word adds
-kᵀ u to it, where u is the word's value (linear attention), or what the value adds to what the key reads already (the
+The state T is a matrix of d × c numbers for each head, d the width of a key and c that of a value. Writing a token adds
+kᵀ u to it, where u is the token's value (linear attention), or what the value adds to what the key reads already (the
 delta rule). Reading is q T. The same numbers come out in three forms:
 
-- *recurrent*: word after word, one memory at a time;
+- *recurrent*: token after token, one state at a time;
 - *parallel*: one matrix of weights (i, j), as softmax attention has it;
-- *chunked*: parallel within chunks of some words, recurrent from chunk to chunk.
+- *chunked*: parallel within chunks of some tokens, recurrent from chunk to chunk.
 
 :Taught in: overwrite.
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, described
 from mha.functional.entmax import asked
 
-CHUNK = 64  # words: short enough for small tables inside, long enough for few steps
+CHUNK = 64  # tokens: short enough for small matrices inside, long enough for few steps
 LONGEST = 1.01  # how long a key of length 1 may be, with what half precision rounds
 
 
@@ -56,7 +56,7 @@ def linear_attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b h j d"],
     v: Float[Tensor, "b h j c"],
-    words: Bool[Tensor, "..."] | None = None,
+    is_token: Bool[Tensor, "..."] | None = None,
     *,
     is_causal: bool = False,
     state: Float[Tensor, "b h d e"] | None = None,
@@ -65,49 +65,49 @@ def linear_attention(
 ) -> tuple[Float[Tensor, "b h i c"], Float[Tensor, "b h d e"]]:
     """Read with the weights φ(q)·φ(k), divided by their sum, where φ makes numbers positive.
 
-    The sum is kept as one more channel of the values, which is 1 for every word.
+    The sum is kept as one more channel of the values, which is 1 for every token.
 
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
     :param v: the values, (b, h, j, c).
-    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token; False unless given.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
     :param chunk: how many tokens a chunk has; 64 unless given.
-    :Shapes: returns the read (b, h, i, c) and the new state.
+    :Shapes: returns the head output (b, h, i, c) and the new state.
     :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
     :Source: Katharopoulos et al. 2020.
     :Taught in: overwrite.
     """
     check_flag(is_causal=is_causal)
     check_table_inputs(q, k, v, state, form, chunk, extra=1)
-    _check_words(words, k)
+    _check_is_token(is_token, k)
     if is_causal and q.shape[-2] != k.shape[-2]:
         raise ValueError(
-            f"is_causal = True with q {tuple(q.shape)} and k {tuple(k.shape)}: each word writes and reads, so there "
+            f"is_causal = True with q {tuple(q.shape)} and k {tuple(k.shape)}: each token writes and reads, so there "
             "must be as many queries as keys"
         )
-    return read_linear(q, k, v, words, is_causal=is_causal, state=state, form=form, chunk=chunk)
+    return read_linear(q, k, v, is_token, is_causal=is_causal, state=state, form=form, chunk=chunk)
 
 
 def read_linear(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    words: Tensor | None = None,
+    is_token: Tensor | None = None,
     *,
     is_causal: bool,
     state: Tensor | None = None,
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`linear_attention` does, without asking.
+    """Do what :func:`linear_attention` does, without checking its arguments.
 
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, h, j, d).
     :param v: the values, (b, h, j, c).
-    :param words: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
+    :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
@@ -116,11 +116,11 @@ def read_linear(
     kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
     q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
     v = torch.cat([v, ones], -1)
-    if words is not None:
-        k = k.masked_fill(~words.mT, 0)
+    if is_token is not None:
+        k = k.masked_fill(~is_token.mT, 0)
     with torch.autocast(q.device.type, enabled=False):
         if is_causal:
-            found, state = _FORMS[form](_Words(q, k, v), _start(k, v, state), chunk)
+            found, state = _FORMS[form](_Tokens(q, k, v), _start(k, v, state), chunk)
         else:
             state = _start(k, v, state) + k.mT @ v
             found = q @ state
@@ -139,9 +139,9 @@ def delta_rule(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "b h n c"], Float[Tensor, "b h d c"]]:
-    """Overwrite what the key reads by the value, word after word, and read what is there then.
+    """Overwrite what the key reads by the value, token after token, and read what is there then.
 
-    T ← αT, then T ← T + β kᵀ(v − kT), then the read qT: the memory decays, forgets what this key read, and learns the
+    T ← αT, then T ← T + β kᵀ(v − kT), then the output qT: the state decays, forgets what this key read, and learns the
     value. Without ``erase`` it is T ← αT + β kᵀv.
 
     :param q: the queries, (b, h, n, d).
@@ -153,12 +153,12 @@ def delta_rule(
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
     :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
     :param chunk: how many tokens a chunk has; 64 unless given.
-    :Shapes: returns the read (b, h, n, c) and the new state.
-    :Raises: ValueError for keys longer than 1 where it erases, because they can make the memory grow without bound; for
+    :Shapes: returns the head output (b, h, n, c) and the new state.
+    :Raises: ValueError for keys longer than 1 where it erases, because they can make the state grow without bound; for
         ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
     :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
     :Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
-        words, never subtracted, so that nothing overflows.
+        tokens, never subtracted, so that nothing overflows.
     :Taught in: overwrite.
     """
     check_flag(erase=erase)
@@ -179,7 +179,7 @@ def apply_delta_rule(
     form: str = "chunked",
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Do what :func:`delta_rule` does, without asking.
+    """Do what :func:`delta_rule` does, without checking its arguments.
 
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
@@ -193,7 +193,7 @@ def apply_delta_rule(
     """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     with torch.autocast(q.device.type, enabled=False):
-        found, state = _FORMS[form](_Words(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
+        found, state = _FORMS[form](_Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
     return found.to(kind), state
 
 
@@ -206,7 +206,7 @@ def delta_weights(
     erase: bool = True,
     scores: Float[Tensor, "b h n n"] | None = None,
 ) -> Float[Tensor, "b h n n"]:
-    """Say how much of each value is in each read: the read of :func:`delta_rule` is these weights times the values.
+    """Say how much of each value is in each output: the output of :func:`delta_rule` is these weights times the values.
 
     They may be negative, and a row does not sum to 1.
 
@@ -231,7 +231,7 @@ def delta_weights(
 def make_delta_weights(
     q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, *, erase: bool, scores: Tensor | None = None
 ) -> Tensor:
-    """Do what :func:`delta_weights` does, without asking.
+    """Do what :func:`delta_weights` does, without checking its arguments.
 
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
@@ -242,14 +242,14 @@ def make_delta_weights(
     """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
     with torch.autocast(q.device.type, enabled=False):
-        return _Table.of(_Words(q, k, k, beta, log_decay, erase), scores).weights()
+        return _Table.of(_Tokens(q, k, k, beta, log_decay, erase), scores).weights()
 
 
 # ---- the three forms
 
 
-class _Words(NamedTuple):
-    """What some words ask, hold and write; ``beta`` and ``log_decay`` are None where they would be 1 and 0."""
+class _Tokens(NamedTuple):
+    """What some tokens ask, hold and write; ``beta`` and ``log_decay`` are None where they would be 1 and 0."""
 
     q: Tensor
     k: Tensor
@@ -258,8 +258,8 @@ class _Words(NamedTuple):
     log_decay: Tensor | None = None
     erase: bool = False
 
-    def cut(self, size: int) -> "_Words":
-        """Cut the words into chunks, (b, h, chunks, size, …); words that write nothing fill up the last one."""
+    def cut(self, size: int) -> "_Tokens":
+        """Cut the tokens into chunks, (b, h, chunks, size, …); tokens that write nothing pad the last one."""
         short = -self.q.shape[2] % size
 
         def chunks(x: Tensor, *after: int) -> Tensor:
@@ -267,39 +267,39 @@ class _Words(NamedTuple):
 
         beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
         q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
-        return _Words(q, k, v, beta, log_decay, self.erase)
+        return _Tokens(q, k, v, beta, log_decay, self.erase)
 
 
 class _Table(NamedTuple):
-    """What is known of a chunk before the memory is: who reads whom, and what must be solved.
+    """What is known of a chunk before the state is: who reads whom, and what must be solved.
 
-    ``reads`` (…, i, j) is q kᵀ and ``system`` β k kᵀ, both with the decay between the two words, and nothing above the
-    diagonal; ``left`` (…, n, 1) is what decay leaves of the memory at each word, ``last`` of each word at the end.
+    ``reads`` (…, i, j) is q kᵀ and ``system`` β k kᵀ, both with the decay between the two tokens, and nothing above the
+    diagonal; ``left`` (…, n, 1) is what decay leaves of the state at each token, ``last`` of each token at the end.
     """
 
-    words: _Words
+    tokens: _Tokens
     reads: Tensor
     system: Tensor | None
     left: Tensor | None
     last: Tensor | None
 
     @classmethod
-    def of(cls, words: _Words, scores: Tensor | None = None) -> "_Table":
+    def of(cls, tokens: _Tokens, scores: Tensor | None = None) -> "_Table":
         """Multiply queries and keys with keys."""
-        between = None if words.log_decay is None else _between(words.log_decay)
+        between = None if tokens.log_decay is None else _between(tokens.log_decay)
 
         def lower(x: Tensor) -> Tensor:
             return x.tril() if between is None else x * between
 
-        reads = lower(words.q @ words.k.mT if scores is None else scores)
-        system = lower(_times(words.beta, words.k) @ words.k.mT) if words.erase else None
-        left = None if words.log_decay is None else words.log_decay.cumsum(-1).exp()[..., None]
+        reads = lower(tokens.q @ tokens.k.mT if scores is None else scores)
+        system = lower(_times(tokens.beta, tokens.k) @ tokens.k.mT) if tokens.erase else None
+        left = None if tokens.log_decay is None else tokens.log_decay.cumsum(-1).exp()[..., None]
         last = None if between is None else between[..., -1, :, None]
-        return cls(words, reads, system, left, last)
+        return cls(tokens, reads, system, left, last)
 
     def solve(self, wanted: Tensor) -> Tensor:
-        """Find what is really written, when each word subtracts what the words before it wrote."""
-        wanted = _times(self.words.beta, wanted)
+        """Find what is really written, when each token subtracts what the tokens before it wrote."""
+        wanted = _times(self.tokens.beta, wanted)
         if self.system is None:
             return wanted
         return torch.linalg.solve_triangular(  # type: ignore[no-any-return]
@@ -307,17 +307,17 @@ class _Table(NamedTuple):
         )
 
     def weights(self) -> Tensor:
-        """Say how much of each value is in each read: the reads, times the inverse of the system, times β."""
+        """Say how much of each value is in each output: ``reads``, times the inverse of the system, times β."""
         found = self.reads
         if self.system is not None:
             found = torch.linalg.solve_triangular(self.system, found, upper=False, left=False, unitriangular=True)
-        return found if self.words.beta is None else found * self.words.beta[..., None, :]
+        return found if self.tokens.beta is None else found * self.tokens.beta[..., None, :]
 
 
 def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
-    """Say how much of word j is left when word i is read: the decays behind j up to i, multiplied; 0 where j > i.
+    """Say how much of token j is left when token i is read: the decays after j up to i, multiplied; 0 where j > i.
 
-    Logarithms are added up between the two words and hidden *before* they are exponentiated. So nothing is subtracted,
+    Logarithms are added up between the two tokens and hidden *before* they are exponentiated. So nothing is subtracted,
     no exponent is above 0, and a decay of 0, whose logarithm is −inf, gives zeros.
 
     :param log_decay: the logarithm of what is left at each token, (…, n), at most 0.
@@ -328,7 +328,7 @@ def decay_between(log_decay: Float[Tensor, "*l n"]) -> Float[Tensor, "*l n n"]:
     check_tensor(log_decay=log_decay)
     if log_decay.ndim < 1 or asked((log_decay > 0).any(), otherwise=False):
         raise ValueError(
-            f"log_decay of shape {tuple(log_decay.shape)} must have an axis of words and no number above 0: it is the "
+            f"log_decay of shape {tuple(log_decay.shape)} must have an axis of tokens and no number above 0: it is the "
             "logarithm of what is left, a share between 0 and 1"
         )
     return _between(log_decay)
@@ -341,15 +341,15 @@ def _between(log_decay: Tensor) -> Tensor:
     return later.cumsum(-2).masked_fill(~square.tril(), -torch.inf).exp()
 
 
-def _chunked(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def _chunked(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     """Parallel within chunks, recurrent from chunk to chunk."""
-    n = words.q.shape[2]
+    n = tokens.q.shape[2]
     if min(chunk, n) == 1:
-        return _recurrent(words, state)
-    table = _Table.of(words.cut(min(chunk, n)))
-    q, k, v = table.words.q, table.words.k, table.words.v
+        return _recurrent(tokens, state)
+    table = _Table.of(tokens.cut(min(chunk, n)))
+    q, k, v = table.tokens.q, table.tokens.k, table.tokens.v
     asking = _times(table.left, q)
-    if words.erase:
+    if tokens.erase:
         written, known = table.solve(torch.cat([v, _times(table.left, k)], -1)).split([v.shape[-1], k.shape[-1]], -1)
     else:
         written, known = table.solve(v), None
@@ -362,34 +362,34 @@ def _chunked(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     return torch.cat(found, 2)[:, :, :n], state
 
 
-def _parallel(words: _Words, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """One chunk for all words."""
+def _parallel(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """One chunk for all tokens."""
     del chunk
-    table = _Table.of(words)
-    wanted = words.v - _times(table.left, words.k) @ state if words.erase else words.v
+    table = _Table.of(tokens)
+    wanted = tokens.v - _times(table.left, tokens.k) @ state if tokens.erase else tokens.v
     new = table.solve(wanted)
     kept = state if table.left is None else table.left[:, :, -1:] * state
-    return _times(table.left, words.q) @ state + table.reads @ new, kept + _times(table.last, words.k).mT @ new
+    return _times(table.left, tokens.q) @ state + table.reads @ new, kept + _times(table.last, tokens.k).mT @ new
 
 
-def _recurrent(words: _Words, state: Tensor, chunk: int = 1) -> tuple[Tensor, Tensor]:
-    """Write and read word after word, as the formula says it."""
+def _recurrent(tokens: _Tokens, state: Tensor, chunk: int = 1) -> tuple[Tensor, Tensor]:
+    """Write and read token after token, as the formula says it."""
     del chunk
     found = []
-    for n in range(words.q.shape[2]):
-        q, k, new = (x[:, :, n : n + 1] for x in words[:3])
-        if words.log_decay is not None:
-            state = words.log_decay[:, :, n, None, None].exp() * state
-        if words.erase:
+    for n in range(tokens.q.shape[2]):
+        q, k, new = (x[:, :, n : n + 1] for x in tokens[:3])
+        if tokens.log_decay is not None:
+            state = tokens.log_decay[:, :, n, None, None].exp() * state
+        if tokens.erase:
             new = new - k @ state
-        if words.beta is not None:
-            new = words.beta[:, :, n, None, None] * new
+        if tokens.beta is not None:
+            new = tokens.beta[:, :, n, None, None] * new
         state = state + k.mT @ new
         found.append(q @ state)
     return torch.cat(found, 2), state
 
 
-_FORMS: dict[str, Callable[[_Words, Tensor, int], tuple[Tensor, Tensor]]] = {
+_FORMS: dict[str, Callable[[_Tokens, Tensor, int], tuple[Tensor, Tensor]]] = {
     "recurrent": _recurrent,
     "chunked": _chunked,
     "parallel": _parallel,
@@ -397,7 +397,7 @@ _FORMS: dict[str, Callable[[_Words, Tensor, int], tuple[Tensor, Tensor]]] = {
 
 
 def _times(factor: Tensor | None, x: Tensor) -> Tensor:
-    """Multiply each word of x with its number; None is 1."""
+    """Multiply each token of x by its number; None is 1."""
     if factor is None:
         return x
     return (factor if factor.ndim == x.ndim else factor[..., None]) * x
@@ -412,7 +412,7 @@ def _start(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
 
 
 def _wide(*tensors: Tensor | None) -> list[Any]:
-    """Compute in float32 at least: a memory adds up thousands of words."""
+    """Compute in float32 at least: a state adds up thousands of tokens."""
     return [None if x is None else x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 
 
@@ -450,23 +450,28 @@ def check_table_inputs(
             raise TypeError(f"state has dtype {state.dtype}, but q, k and v have {k.dtype}: keep the one that came out")
 
 
-def _check_words(words: Tensor | None, k: Tensor) -> None:
-    if words is None:
+def _check_is_token(is_token: Tensor | None, k: Tensor) -> None:
+    if is_token is None:
         return
-    check_is_tensor("words", words)
-    if words.dtype != torch.bool:
-        raise TypeError(f"words has dtype {words.dtype}, but must be torch.bool with True = 'is a word'")
+    check_is_tensor("is_token", is_token)
+    if is_token.dtype != torch.bool:
+        raise TypeError(f"is_token has dtype {is_token.dtype}, but must be torch.bool with True = 'is a token'")
     b, h, j, _ = k.shape
-    fits = words.ndim == 4 and words.shape[0] in (1, b) and words.shape[1] in (1, h) and words.shape[2:] == (1, j)
-    if not fits or words.device != k.device:
+    fits = (
+        is_token.ndim == 4
+        and is_token.shape[0] in (1, b)
+        and is_token.shape[1] in (1, h)
+        and is_token.shape[2:] == (1, j)
+    )
+    if not fits or is_token.device != k.device:
         raise ValueError(
-            f"words has shape {tuple(words.shape)} on {words.device}, but must be ({b}, {h}, 1, {j}) on {k.device}, of "
-            "which the first two may be 1"
+            f"is_token has shape {tuple(is_token.shape)} on {is_token.device}, but must be ({b}, {h}, 1, {j}) on "
+            f"{k.device}, of which the first two may be 1"
         )
 
 
 def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool) -> None:
-    """Refuse rates that are none, and keys with which the memory could grow without bound."""
+    """Refuse rates that are none, and keys with which the state could grow without bound."""
     for name, rate in (("beta", beta), ("log_decay", log_decay)):
         if rate is None:
             continue
@@ -474,7 +479,7 @@ def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase
         if rate.shape != k.shape[:3] or rate.device != k.device:
             raise ValueError(
                 f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be {tuple(k.shape[:3])} on "
-                f"{k.device}: one number for each word in each head"
+                f"{k.device}: one number for each token in each head"
             )
     if beta is not None and asked(((beta < 0) | (beta > 1)).any(), otherwise=False):
         raise ValueError(f"beta of shape {tuple(beta.shape)} holds numbers outside [0, 1]: use torch.sigmoid")
@@ -488,7 +493,7 @@ def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase
         if asked(longest > LONGEST, otherwise=False):
             raise ValueError(
                 f"k of shape {tuple(k.shape)} has keys up to {float(longest):.3g} long: erasing along a key longer "
-                "than 1 can make the memory grow without bound. Use F.normalize(k, dim=-1)"
+                "than 1 can make the state grow without bound. Use F.normalize(k, dim=-1)"
             )
 
 

@@ -17,7 +17,7 @@ from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole,
 def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at what came before.
 
-    With fewer queries than keys the queries are the *last* positions, as they are behind a cache: the last query
+    With fewer queries than keys the queries are the *last* positions, as they are with a cache: the last query
     sees every key.
 
     :param i: how many queries.
@@ -34,7 +34,7 @@ def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | No
 
 
 def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor, "i j"]:
-    """Make the mask of :func:`causal_mask` without asking what was given.
+    """Make the mask of :func:`causal_mask` without checking what was given.
 
     :param i: how many queries.
     :param j: how many keys.
@@ -62,7 +62,7 @@ def sliding_window(
 
 
 def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) -> Bool[Tensor, "b 1 1 n"]:
-    """Hide the padding behind each sequence of a batch.
+    """Hide the padding after each sequence of a batch.
 
     The result has four axes on purpose: a mask of shape (batch, key) would be read as (query, key) as soon as the
     batch is as large as the sequence is long.
@@ -161,7 +161,7 @@ def from_seq_first(mask: Bool[Tensor, "i j b"]) -> Bool[Tensor, "b 1 i j"]:
 
 
 def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*s"]:
-    """Write a mask as numbers to add to the scores: 0 where one may look, −inf where not.
+    """Write a mask as numbers to add to the scores: 0 where a query may attend, −inf where not.
 
     :param mask: True = may attend, of any shape.
     :param dtype: that of the scores; torch.float32 unless given.
@@ -173,7 +173,7 @@ def to_additive(mask: Bool[Tensor, "*s"], dtype: torch.dtype = torch.float32) ->
 
 
 def hide(scores: Float[Tensor, "*s"], mask: Bool[Tensor, "..."]) -> Float[Tensor, "*s"]:
-    """Put −inf where one may not look, except in rows with nothing to look at: their weights are zeroed later.
+    """Put −inf where a query may not attend, except in rows with nothing to attend to: their weights are zeroed later.
 
     A row of nothing but −inf has no softmax (0/0), and its NaN would spread through the backward pass.
 

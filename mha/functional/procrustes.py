@@ -13,10 +13,10 @@ from mha.checks import check_finite, check_whole, checked
 
 
 @checked
-def best_turn(
+def best_rotation(
     heads: Float[Tensor, "h n d"], layout: str | None, target: Float[Tensor, "t n d"] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Turn each head towards each target, as near as it comes.
+    """Rotate each head towards each target, as near as it comes (orthogonal Procrustes).
 
     Without a rotary layout any orthogonal matrix is allowed: with the singular values of headᵀ target = U S Vᵀ it is
     U Vᵀ, and the inner product becomes the sum of S. With a layout each pair of channels is one complex number, and the
@@ -24,8 +24,8 @@ def best_turn(
 
     :param heads: what each head makes of n tokens, (h, n, d).
     :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
-    :param target: what they are turned towards, (t, n, d); the heads themselves unless given.
-    :Shapes: returns the turns (h, t, d, d) and the cosines they reach (h, t).
+    :param target: what they are aligned with, (t, n, d); the heads themselves unless given.
+    :Shapes: returns the rotations (h, t, d, d) and the cosines they reach (h, t).
     """
     check_finite(heads=heads)
     if layout not in (None, "half", "interleaved"):
@@ -33,13 +33,13 @@ def best_turn(
     target = heads if target is None else target
     check_finite(target=target)
     if 0 in heads.shape or target.shape[1:] != heads.shape[1:]:
-        raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many words")
-    turns, inner = _turns(heads, layout, target)
-    return turns, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
+        raise ValueError(f"target has shape {tuple(target.shape)}, but heads have {tuple(heads.shape)}: as many tokens")
+    rotations, inner = _rotations(heads, layout, target)
+    return rotations, inner / (heads.flatten(1).norm(dim=1)[:, None] * target.flatten(1).norm(dim=1))
 
 
-def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the turns, and the inner products that they reach."""
+def _rotations(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the rotations, and the inner products that they reach."""
     products = torch.einsum("hnd,tne->htde", heads, target)
     if layout is None:
         u, s, vt = torch.linalg.svd(products)
@@ -48,15 +48,15 @@ def _turns(heads: Tensor, layout: str | None, target: Tensor) -> tuple[Tensor, T
     even, odd = pairs(d, layout)
     straight = products[..., even, even] + products[..., odd, odd]
     across = products[..., even, odd] - products[..., odd, even]
-    angle, turns = torch.atan2(across, straight), products.new_zeros(products.shape)
-    turns[..., even, even] = turns[..., odd, odd] = angle.cos()
-    turns[..., even, odd], turns[..., odd, even] = angle.sin(), -angle.sin()
-    return turns, torch.hypot(straight, across).sum(-1)
+    angle, rotations = torch.atan2(across, straight), products.new_zeros(products.shape)
+    rotations[..., even, even] = rotations[..., odd, odd] = angle.cos()
+    rotations[..., even, odd], rotations[..., odd, even] = angle.sin(), -angle.sin()
+    return rotations, torch.hypot(straight, across).sum(-1)
 
 
 @checked
 def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
-    """Name the channels that rotary positions turn together.
+    """Name the channels that rotary positions rotate together.
 
     :param d: the width of a head, even.
     :param layout: "half" or "interleaved".
@@ -67,8 +67,8 @@ def pairs(d: int, layout: str) -> tuple[Tensor, Tensor]:
 
 
 @checked
-def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
-    """Find turns that bring the heads of a group together: first to head 0, then to their mean.
+def rotate_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float = 1e-5, rounds: int = 100) -> Tensor:
+    """Find rotations that align the heads of a group: first to head 0, then to their mean.
 
     It ends when the sum of the cosines of all pairs gains less than ``limit``; two heads need one step.
 
@@ -76,22 +76,22 @@ def turn_group(heads: Float[Tensor, "g n d"], layout: str | None, limit: float =
     :param layout: how rotary positions pair the channels, "half" or "interleaved"; None where they do not.
     :param limit: the least gain in the sum of all cosines that is worth a round; 1e-5 unless given.
     :param rounds: how many rounds at most; 100 unless given.
-    :Shapes: returns the turns (g, d, d).
+    :Shapes: returns the rotations (g, d, d).
     """
-    turns = best_turn(heads, layout, heads[:1])[0][:, 0]
-    turns[0] = torch.eye(heads.shape[-1]).to(heads)
-    turned = heads @ turns
-    reached = pairwise(turned).sum()
+    rotations = best_rotation(heads, layout, heads[:1])[0][:, 0]
+    rotations[0] = torch.eye(heads.shape[-1]).to(heads)
+    rotated = heads @ rotations
+    reached = pairwise(rotated).sum()
     for _ in range(rounds if len(heads) > 2 else 0):
-        found = _turns(heads, layout, turned.mean(0, keepdim=True))[0][:, 0]
+        found = _rotations(heads, layout, rotated.mean(0, keepdim=True))[0][:, 0]
         nearer = heads @ found
         now = pairwise(nearer).sum()
         if now > reached:
-            turns, turned = found, nearer
+            rotations, rotated = found, nearer
         if now - reached < limit:
             break
         reached = now
-    return turns
+    return rotations
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Attention with a sink: one more thing that every query may look at, and where there is nothing to read.
+"""Attention with a sink: one more thing that every query may attend to, and where there is nothing to read.
 
 :Taught in: say_nothing.
 """
@@ -38,7 +38,7 @@ def softmax_with_sink(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"
 
 
 def softmax_beside(scores: Float[Tensor, "*l h i j"], sink: Float[Tensor, "h"]) -> Float[Tensor, "*l h i j"]:
-    """Do what :func:`softmax_with_sink` does, without asking.
+    """Do what :func:`softmax_with_sink` does, without checking its arguments.
 
     :param scores: (…, h, i, j).
     :param sink: one logit for each head, (h,).
@@ -61,8 +61,8 @@ def attend_with_sink(
 ) -> Float[Tensor, "b h i c"]:
     """Read with :func:`softmax_with_sink` in place of softmax, on torch's fused kernel.
 
-    A sink is a key that every query of a head scores alike. So one word more stands in front: its value is 0, and a
-    channel of its own, which no other key has, makes its scores. That word asks too, which keeps the causal mask
+    A sink is a key that every query of a head scores alike. So one more token is added in front: its value is 0, and a
+    channel of its own, which no other key has, makes its scores. That token asks too, which keeps the causal mask
     square, and what it reads is thrown away.
 
     :param q: the queries, (b, h, i, d).
@@ -75,7 +75,7 @@ def attend_with_sink(
     :param enable_gqa: whether there may be fewer KV heads than query heads, g < h; False unless given.
     :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
     :Costs: copies of q, k and v; one query, one key and one channel more.
-    :Shapes: returns the read (b, h, i, c).
+    :Shapes: returns the head output (b, h, i, c).
     :Raises: as :func:`mha.attend`, and ValueError for a ``sink`` of another number of heads.
     :Taught in: say_nothing.
     """
@@ -101,7 +101,7 @@ def attend_beside(
     scale: float | None,
     dropout: float,
 ) -> Float[Tensor, "b h i c"]:
-    """Do what :func:`attend_with_sink` does, without asking.
+    """Do what :func:`attend_with_sink` does, without checking its arguments.
 
     :param q: the queries, (b, h, i, d).
     :param k: the keys, (b, g, j, d).

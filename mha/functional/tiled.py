@@ -1,4 +1,4 @@
-"""Attention without ever storing all weights: keys come in tiles, and a running softmax corrects what was read.
+"""Attention without ever materializing all weights: keys come in tiles, and a running softmax corrects what was read.
 
 :Taught in: counting_cost.
 """
@@ -27,7 +27,7 @@ def tiled_attention(
     """Read from the values like :func:`mha.attend`, holding the weights of one tile of keys at a time.
 
     Each query keeps three things: the largest score so far, the sum of exp(score − largest), and what it has read.
-    When a larger score turns up, sum and read shrink by exp(old largest − new largest), and the next tile is added.
+    When a larger score turns up, the last two shrink by exp(old largest − new largest), and the next tile is added.
 
     :param q: the queries, (…, i, d).
     :param k: the keys, (…, j, d).
@@ -35,8 +35,8 @@ def tiled_attention(
     :param mask: (i, j) or (b, h, i, j), True = may attend; every key may be attended to unless given.
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param tile: how many keys are in a tile; 64 unless given.
-    :Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same operations.
-    :Shapes: returns the read (…, i, c).
+    :Costs: (…, i, tile) numbers of memory for weights instead of (…, i, j); the same FLOPs.
+    :Shapes: returns the head output (…, i, c).
     :Raises: ValueError for a tile below 1, and what :func:`mha.attend` refuses.
     :Source: Milakov and Gimelshein 2018 for the running softmax; Dao et al. 2022, algorithm 1, for the tiles.
     :Differs from the released code: queries are not cut into tiles, and the backward pass is torch's own, which stores.

@@ -1,4 +1,4 @@
-"""Other people's weights: to and from ``nn.MultiheadAttention`` and the attention of ``transformers``.
+"""Pretrained weights: to and from ``nn.MultiheadAttention`` and the attention of ``transformers``.
 
 Everything that does not fit is refused by name; nothing is ignored. ``transformers`` is imported only where it is
 needed.

@@ -30,14 +30,14 @@ OPTIONS = {
 def deepseek_plan(module: Any) -> Plan:
     """Describe ``DeepseekV2Attention`` and ``DeepseekV3Attention``: the parts of three joined matrices, by our names.
 
-    Both compute their norms in float32 whatever the weights, V2 its turns too, and their explicit path its softmax: in
-    float64 they agree with ours to about 1e-7.
+    Both compute their norms in float32 whatever the parameters, V2 its rotations too, and their explicit path its
+    softmax: in float64 they agree with ours to about 1e-7.
 
     :param module: an attention of one of these two classes.
     """
     name, config = type(module).__name__, module.config
     base, reasons = plain_base(config)
-    heads, own, turned = module.num_heads, module.qk_nope_head_dim, module.qk_rope_head_dim
+    heads, own, rotated = module.num_heads, module.qk_nope_head_dim, module.qk_rope_head_dim
     norms = [norm for norm in (module.q_a_layernorm, module.kv_a_layernorm) if norm is not None]
     unlike = {
         f"v_head_dim = {module.v_head_dim}, qk_nope_head_dim = {own}: here values are as wide as keys": (
@@ -54,9 +54,9 @@ def deepseek_plan(module: Any) -> Plan:
     reasons += [reason for reason, holds in unlike.items() if holds]
     refuse(name, reasons, "Make the module with a configuration without these, and convert again.")
     queries: nn.Linear = module.q_proj if module.q_lora_rank is None else module.q_b_proj
-    of_queries = queries.weight.detach().unflatten(0, (heads, own + turned))
+    of_queries = queries.weight.detach().unflatten(0, (heads, own + rotated))
     of_both = module.kv_b_proj.weight.detach().unflatten(0, (heads, 2 * own))
-    latent, key = module.kv_a_proj_with_mqa.weight.detach().split([module.kv_lora_rank, turned])
+    latent, key = module.kv_a_proj_with_mqa.weight.detach().split([module.kv_lora_rank, rotated])
     weights: dict[str, torch.Tensor] = {
         "W_q.weight": of_queries[:, :own],
         "W_k.weight": of_both[:, :own],
@@ -72,6 +72,6 @@ def deepseek_plan(module: Any) -> Plan:
         weights["norm_query.weight"] = module.q_a_layernorm.weight.detach()
     sizes = {"d_model": module.hidden_size, "heads": heads, "kv_heads": heads, "d_head": own, "norm": True}
     sizes |= {"kdim": module.kv_lora_rank, "vdim": module.kv_lora_rank, "bias": "", "d_latent": module.kv_lora_rank}
-    sizes |= {"d_rotary": turned, "d_query": module.q_lora_rank, "dropout": module.attention_dropout}
+    sizes |= {"d_rotary": rotated, "d_query": module.q_lora_rank, "dropout": module.attention_dropout}
     layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
     return Plan(name, sizes, weights, OPTIONS, RotaryPositions(base, layout, precision=torch.float32))

@@ -1,4 +1,4 @@
-"""Weights to and from the attention of the models of ``transformers``, from BERT to gpt-oss.
+"""Parameters to and from the attention of the models of ``transformers``, from BERT to gpt-oss.
 
 BERT's and ALBERT's modules end with dropout, the sum with the input and a norm, GPT-2's with dropout. That part is
 what :class:`Residual` does here, and it does not move.
@@ -29,7 +29,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     become a MultiHeadAttention. ``LlamaAttention``, ``MistralAttention`` and ``Qwen2Attention`` get rotary positions,
     and where heads share keys they become a GroupedAttention. ``DeepseekV2Attention`` and ``DeepseekV3Attention``
     become a LatentAttention; ``Qwen3Attention`` (norms), ``Qwen3NextAttention`` (norms and a gate) and
-    ``GptOssAttention`` (sinks) a :class:`mha.interop.ReleasedAttention`. Those that write text hide the future by
+    ``GptOssAttention`` (sinks) a :class:`mha.interop.ReleasedAttention`. Those that generate text hide the future by
     themselves; our layer hides it when it is called with ``is_causal=True``. A window is given as a mask.
 
     :param module: an attention of one of these classes.
@@ -44,7 +44,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
 
 @checked
 def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
-    """Copy our layer's weights into a module of ``transformers``.
+    """Copy our layer's parameters into a module of ``transformers``.
 
     :param layer: a layer of ours.
     :param module: an attention made with a configuration that fits; it is changed in place and returned.
@@ -86,14 +86,14 @@ def bert_plan(module: Any) -> Plan:
 
 @checked
 def gpt2_plan(module: Any) -> Plan:
-    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored the other way round.
+    """Describe ``GPT2Attention``: queries, keys and values in one matrix, stored transposed.
 
     :param module: an attention of this class, for self- or cross-attention.
     """
     reasons = {
         "scale_attn_weights=False leaves scores undivided; ours divide by √d": not module.scale_attn_weights,
         "scale_attn_by_inverse_layer_idx divides scores by the layer's number": module.scale_attn_by_inverse_layer_idx,
-        "reorder_and_upcast_attn computes scores in float32 whatever the weights": module.reorder_and_upcast_attn,
+        "reorder_and_upcast_attn computes scores in float32 whatever the parameters": module.reorder_and_upcast_attn,
     }
     refuse("GPT2Attention", [reason for reason, holds in reasons.items() if holds], CHANGE)
     if module.is_cross_attention:
@@ -113,7 +113,7 @@ def llama_plan(module: Any) -> Plan:
     """Describe ``LlamaAttention`` and its kin: shared KV heads, rotary positions in halves, usually no biases.
 
     ``MistralAttention`` has a window too, and ``Qwen2Attention`` biases in three projections. A window is a matter of
-    the mask: the model hands it over, and our layer takes it as ``mask``.
+    the mask: the model passes it, and our layer takes it as ``mask``.
 
     :param module: an attention of this class or its kin.
     """
@@ -132,7 +132,7 @@ def llama_plan(module: Any) -> Plan:
 def released_plan(module: Any) -> Plan:
     """Describe ``Qwen3Attention``, ``Qwen3NextAttention`` and ``GptOssAttention``: Llama's, with more around it.
 
-    Qwen's norms compute in float32 whatever the weights: in float64 they agree with ours to about 1e-7.
+    Qwen's norms compute in float32 whatever the parameters: in float64 they agree with ours to about 1e-7.
 
     :param module: an attention of one of these three classes.
     """
@@ -155,7 +155,7 @@ def released_plan(module: Any) -> Plan:
 
 @checked
 def whisper_plan(module: Any) -> Plan:
-    """Describe ``WhisperAttention``, of words or across: the key's projection has no bias.
+    """Describe ``WhisperAttention``, self or cross: the key's projection has no bias.
 
     :param module: an attention of this class, for self- or cross-attention.
     """
@@ -214,14 +214,14 @@ PLANS = {
 
 
 def _plan(name: str, sizes: dict, weights: dict[str, Tensor], options: dict, positions: Any = None) -> Plan:
-    """Add what the weights themselves tell: the widths of the inputs, and which projections have biases."""
+    """Add what the parameters themselves tell: the widths of the inputs, and which projections have biases."""
     widths = {"d_model": "W_q.weight", "kdim": "W_k.weight", "vdim": "W_v.weight"}
     found = {size: weights[weight].shape[1] for size, weight in widths.items()}
     return Plan(name, sizes | found | {"bias": biases(weights)}, weights, options, positions)
 
 
 def _linears(**linears: nn.Linear) -> dict[str, Tensor]:
-    """Name the weights and biases of linear maps."""
+    """Name the weight matrices and biases of linear maps."""
     return {f"W_{letter}.{name}": p for letter, x in linears.items() for name, p in x.named_parameters()}
 
 

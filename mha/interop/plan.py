@@ -1,6 +1,6 @@
-"""What another library's attention is, said in this package's words, and how weights move to and fro.
+"""What another library's attention is, said in this package's words, and how parameters move to and fro.
 
-A plan lists the sizes and options of a module, and its weights as *views*: reading copies from them, writing copies
+A plan lists the sizes and options of a module, and its parameters as *views*: reading copies from them, writing copies
 into them, so that both directions cannot disagree.
 
 :Taught in: in_the_transformer.
@@ -22,7 +22,7 @@ from mha.layers.positions import RelativePositions
 
 @dataclass(frozen=True)
 class Plan:
-    """One module of another library: its name, sizes by our names, weights by our names, and its own option names."""
+    """One module of another library: its name, sizes and parameters by our names, and its own option names."""
 
     library: str
     sizes: dict[str, Any]
@@ -77,7 +77,7 @@ def kind_of_positions(positions: nn.Module | None) -> str:
 
 @checked
 def build(plan: Plan) -> Heads:
-    """Make a layer of this package with the plan's sizes and weights.
+    """Make a layer of this package with the plan's sizes and parameters.
 
     :param plan: of a module that has a counterpart here.
     """
@@ -100,9 +100,9 @@ def build(plan: Plan) -> Heads:
 @checked
 @torch.no_grad()
 def read(plan: Plan, layer: Heads) -> Heads:
-    """Copy the plan's weights into a layer that fits.
+    """Copy the plan's parameters into a layer that fits.
 
-    :param plan: whose weights are copied.
+    :param plan: whose parameters are copied.
     :param layer: a layer of ours; it is changed in place and returned.
     """
     check_fit(layer, plan)
@@ -114,9 +114,9 @@ def read(plan: Plan, layer: Heads) -> Heads:
 @checked
 @torch.no_grad()
 def write(layer: Heads, plan: Plan) -> None:
-    """Copy a layer's weights into the module behind the plan, where they fit.
+    """Copy a layer's parameters into the module of the plan, where they fit.
 
-    :param layer: whose weights are copied.
+    :param layer: whose parameters are copied.
     :param plan: of the module that is changed in place.
     """
     check_fit(layer, plan)
@@ -125,7 +125,7 @@ def write(layer: Heads, plan: Plan) -> None:
 
 
 def check_shapes(plan: Plan) -> None:
-    """Refuse a module whose weights are not as large as its own options say."""
+    """Refuse a module whose parameters are not as large as its own options say."""
     s = plan.sizes
     inner, shared = s["heads"] * s["d_head"], s["kv_heads"] * s["d_head"]
     need: dict[str, tuple[int, ...]] = {
@@ -135,11 +135,11 @@ def check_shapes(plan: Plan) -> None:
     }
     need |= {"W_o": (s["d_model"], inner)}
     if "d_latent" in s:
-        asked, turned = s["d_query"] or s["d_model"], s["d_rotary"]
+        asked, rotated = s["d_query"] or s["d_model"], s["d_rotary"]
         need |= {
             "W_q": (inner, asked),
-            "W_rotary_q": (s["heads"] * turned, asked),
-            "W_rotary_k": (turned, s["d_model"]),
+            "W_rotary_q": (s["heads"] * rotated, asked),
+            "W_rotary_k": (rotated, s["d_model"]),
         }
         need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
         need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}
@@ -151,7 +151,7 @@ def check_shapes(plan: Plan) -> None:
         for name, weight in found.items()
         if tuple(weight.shape) != (shape := alone.get(name) or need[name.rpartition(".")[0]][: weight.ndim])
     ]
-    refuse(plan.library, wrong, "Are the options (number of heads, widths) those of these weights?")
+    refuse(plan.library, wrong, "Are the options (number of heads, widths) those of these parameters?")
 
 
 def check_fit(layer: Heads, plan: Plan) -> None:
@@ -161,7 +161,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
     kinds = (ReleasedAttention,) if "sinks" in plan.sizes else kinds
     if type(layer) not in kinds:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")
-        raise ValueError(f"{type(layer).__name__} computes something else than {plan.library}: only {fit}")
+        raise ValueError(f"{type(layer).__name__} computes something other than {plan.library}: only {fit}")
     check_shapes(plan)
     theirs = plan.sizes | {"positions": kind_of_positions(plan.positions)}
     wrong = [

@@ -1,4 +1,4 @@
-"""Weights to and from ``nn.MultiheadAttention``.
+"""Parameters to and from ``nn.MultiheadAttention``.
 
 :Taught in: in_the_transformer.
 """
@@ -20,7 +20,7 @@ OPTIONS |= {"bias": "bias", "dropout": "dropout"}
 
 @checked
 def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> Heads:
-    """Make our layer from torch's: the same weights, the same numbers.
+    """Make our layer from torch's: the same parameters, the same numbers.
 
     Torch's masks say the opposite of ours, True = hide: :func:`mha.functional.masks.from_hidden` converts them.
 
@@ -38,7 +38,7 @@ def from_torch(module: nn.MultiheadAttention, *, into: Heads | None = None) -> H
 
 @checked
 def to_torch(layer: Heads) -> nn.MultiheadAttention:
-    """Make torch's layer from ours: batch first, the same weights, the same numbers.
+    """Make torch's layer from ours: batch first, the same parameters, the same numbers.
 
     :param layer: a plain layer of ours.
     :Raises: ValueError where ours has what torch's has not: positions, shared heads, heads of another width than
@@ -50,7 +50,7 @@ def to_torch(layer: Heads) -> nn.MultiheadAttention:
         f"d_head = {s['d_head']}, but it has heads of d_model / heads = {s['d_model'] / s['heads']:g} channels only": (
             s["d_head"] * s["heads"] != s["d_model"]
         ),
-        f"kv_heads = {s['kv_heads']}, but it has as many key heads as query heads": s["kv_heads"] != s["heads"],
+        f"kv_heads = {s['kv_heads']}, but it has as many KV heads as query heads": s["kv_heads"] != s["heads"],
         f"positions are {s['positions']}, but it has no place for them": layer.positions is not None,
         f"bias = {s['bias']!r}, but it has biases in all projections or in none": s["bias"] not in ("", "qkvo"),
     }
@@ -71,8 +71,8 @@ def torch_plan(module: nn.MultiheadAttention) -> Plan:
     reasons = {
         "add_bias_kv adds a learned key and value to every sequence; our layers have none": module.bias_k is not None,
         "add_zero_attn adds a key and a value of zeros; our layers have none": module.add_zero_attn,
-        "batch_first=False: its inputs are (sequence, batch, channel). Set module.batch_first = True, the weights "
-        "stay the same, and wrap our layer in SeqFirst to keep calling it as before": not module.batch_first,
+        "batch_first=False: its inputs are (sequence, batch, channel). Set module.batch_first = True, the "
+        "parameters stay the same, and wrap our layer in SeqFirst to keep calling it as before": not module.batch_first,
         f"{type(module).__name__} is not {NAME} itself": type(module) is not nn.MultiheadAttention,
     }
     refuse(NAME, [reason for reason, holds in reasons.items() if holds], "Change these and convert again.")

@@ -1,7 +1,7 @@
 """A layer as models of 2025 combine it: shared keys, and around them norms, a gate or a sink, each of which may be left
 out.
 
-The layers of the course show one idea each. This one exists so that weights of such models have a place.
+The layers of the course show one idea each. This one exists so that parameters of such models can be loaded.
 
 :Taught in: say_nothing.
 """
@@ -23,20 +23,20 @@ from mha.layers.positions import RelativePositions
 
 
 class NormedLinear(nn.Linear):
-    """A projection behind which every head is brought to length √d, channel by channel weighted.
+    """A projection with QK-norm: after it every head is brought to length √d, and weighted channel by channel.
 
-    :Shapes: returns (…, h·d); the weights of the norm are ``norm`` (d,), the same for all heads.
+    :Shapes: returns (…, h·d); the gain of the norm is ``norm`` (d,), the same for all heads.
     :Taught in: say_nothing.
     """
 
     @checked
     def __init__(self, linear: nn.Linear, d_head: int, eps: float, offset: float = 0.0) -> None:
-        """Take the weights of a projection, and begin with a norm whose factors are 1.
+        """Take the parameters of a projection, and begin with a norm whose factors are 1.
 
-        :param linear: the projection, d_model → h·d; its weights are used, no copy.
+        :param linear: the projection, d_model → h·d; its parameters are used, no copy.
         :param d_head: the width of a head, d.
         :param eps: what keeps the norm from dividing by 0.
-        :param offset: what is added to the weights of the norm: released models begin with ones, or with zeros and an
+        :param offset: what is added to the gain of the norm: released models begin with ones, or with zeros and an
             offset of 1.
         """
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
@@ -59,11 +59,11 @@ class ReleasedAttention(GroupedAttention):
     """Attend with shared keys, and with what models of 2025 put around them: norms, a gate, a sink.
 
     :Plain when: no norms, no gate and no sinks are asked for; then it is a :class:`mha.GroupedAttention`.
-    :Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions turn them; with
-        ``gated`` each channel that was read is multiplied by sigmoid(x W_g); with ``sinks`` each row of weights sums to
-        less than 1.
-    :Costs: as GroupedAttention, and 2·d, d_model · h·d and h weights for the three. With sinks all weights are
-        written down.
+    :Changes: with ``norm_eps`` queries and keys pass an RMSNorm, head by head, before positions rotate them; with
+        ``gated`` each channel of the head outputs is multiplied by sigmoid(x W_g); with ``sinks`` each row of weights
+        sums to less than 1.
+    :Costs: as GroupedAttention, and 2·d, d_model · h·d and h parameters for the three. With sinks all weights are
+        materialized.
     :Shapes: as GroupedAttention; ``W_q.norm`` and ``W_k.norm`` (d,), ``W_g`` (d_model → h·d), ``sinks`` (h,).
     :Raises: ValueError for an eps that is not positive, an offset below 0 or without norms, and as GroupedAttention.
     :Source: released code of Qwen3 (norms), Qwen3-Next (norms and gate) and gpt-oss (sinks).
@@ -95,8 +95,8 @@ class ReleasedAttention(GroupedAttention):
         """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param norm_eps: the eps of the norms of queries and keys, positive; no norms unless given.
-        :param norm_offset: what is added to the weights of the norms, at least 0; 0 unless given.
-        :param gated: whether each channel that was read has a gate.
+        :param norm_offset: what is added to the gains of the norms, at least 0; 0 unless given.
+        :param gated: whether each channel of the head outputs has a gate.
         :param sinks: whether each head has a sink.
         """
         super().__init__(
@@ -150,7 +150,7 @@ class ReleasedAttention(GroupedAttention):
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does, and the gate; norms count with their weights only."""
+        """Count one call on paper, as :meth:`Heads.cost` does, and the gate; norms count with their parameters only."""
         cost = super().cost(b, i, j, fresh=fresh, stored=stored or self.sinks is not None)
         size, inner = self.W_q.weight.element_size(), self.heads * self.d_head
         parameters = sum(p.numel() for p in self.parameters())

@@ -1,4 +1,4 @@
-"""Two ways of pairing channels for rotary positions, and how weights move between them.
+"""Two ways of pairing channels for rotary positions, and how parameters move between them.
 
 :Taught in: positions.
 """
@@ -26,7 +26,7 @@ def plain_base(config: Any) -> tuple[float, list[str]]:
     rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
     kind, part = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1.0
     reasons = [f"rope_type = {kind!r} bends the angles; only 'default' is plain"] * (kind != "default")
-    reasons += [f"partial_rotary_factor = {part} turns a part of each head only"] * (part != 1.0)
+    reasons += [f"partial_rotary_factor = {part} rotates a part of each head only"] * (part != 1.0)
     return float(rope["rope_theta"]), reasons
 
 
@@ -58,7 +58,7 @@ BENT = ("llama3", "yarn")
 
 
 class BentRotary(RotaryPositions):
-    """Rotary positions of longer texts than those of training: slow waves are slowed down further, and all scaled.
+    """Rotary positions of longer sequences than those of training: slow waves are slowed down further, and all scaled.
 
     :Shapes: returns (b, h, n, d), where d = 2 · pairs.
     :Raises: ValueError for heads of another width.
@@ -109,38 +109,38 @@ class PartialRotary(RotaryPositions):
     """
 
     @checked
-    def __init__(self, turned: int, base: float = 10000.0) -> None:
+    def __init__(self, rotated: int, base: float = 10000.0) -> None:
         """Choose the channels and their waves.
 
-        :param turned: how many channels of each head are rotated, the first ones; even, at least 2.
+        :param rotated: how many channels of each head are rotated, the first ones; even, at least 2.
         :param base: of the longest wave; 10000 unless given.
         """
         super().__init__(base, precision=torch.float32)
-        if turned < 2 or turned % 2:
-            raise ValueError(f"turned = {turned}: give an even number of channels, at least 2")
-        self.turned = turned
+        if rotated < 2 or rotated % 2:
+            raise ValueError(f"rotated = {rotated}: give an even number of channels, at least 2")
+        self.rotated = rotated
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Turn the first channels.
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Rotate the first channels.
 
         :param x: queries or keys, (b, h, n, d).
         :param start: the position of the first one; 0 unless given.
         """
-        if x.shape[-1] < self.turned:
-            raise ValueError(f"heads of width {x.shape[-1]} have no {self.turned} channels that could be turned")
-        return torch.cat([super().turn(x[..., : self.turned], start), x[..., self.turned :]], -1)
+        if x.shape[-1] < self.rotated:
+            raise ValueError(f"heads of width {x.shape[-1]} have no {self.rotated} channels that could be rotated")
+        return torch.cat([super().rotate(x[..., : self.rotated], start), x[..., self.rotated :]], -1)
 
     def extra_repr(self) -> str:
         """Show the settings when the layer is printed."""
-        return f"{super().extra_repr()}, turned={self.turned}"
+        return f"{super().extra_repr()}, rotated={self.rotated}"
 
 
 @checked
 @torch.no_grad()
 def relayout(layer: Heads, layout: str) -> Heads:
-    """Move a layer's weights to the other way of pairing channels; its outputs stay the same.
+    """Move a layer's parameters to the other way of pairing channels; its outputs stay the same.
 
-    Only the rows of ``W_q`` and ``W_k`` change places, head by head: scores do not mind the order of channels as long
+    Only the rows of ``W_q`` and ``W_k`` are reordered, head by head: scores do not mind the order of channels as long
     as queries and keys agree.
 
     :param layer: a layer with rotary positions; it is changed in place and returned.
@@ -149,7 +149,7 @@ def relayout(layer: Heads, layout: str) -> Heads:
     :Taught in: positions.
     """
     whole = isinstance(layer.positions, RotaryPositions) and not isinstance(layer.positions, PartialRotary)
-    plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm behind them would have to move too
+    plain = type(layer.W_q) is type(layer.W_k) is nn.Linear  # a norm after them would have to move too
     if not isinstance(layer.positions, RotaryPositions) or not whole or not plain or layout not in LAYOUTS:
         inside = described(layer.positions)
         raise ValueError(f"the layer's positions are {inside}, layout = {layout!r}: need RotaryPositions, {LAYOUTS}")

@@ -30,7 +30,7 @@ class SeqFirst(nn.Module):
     def __init__(self, layer: Heads) -> None:
         """Wrap a batch-first layer.
 
-        :param layer: a layer of ours; its weights are used, no copy.
+        :param layer: a layer of ours; its parameters are used, no copy.
         """
         super().__init__()
         self.layer = layer
@@ -60,7 +60,7 @@ class SeqFirst(nn.Module):
         return self.layer(*turned, mask=mask, is_causal=is_causal).transpose(0, 1)
 
     def prepare(self, x: Float[Tensor, "n b m"], part: str = "q") -> Float[Tensor, "n b h d"]:
-        """Project and cut into heads, the step that such libraries call *prepare*: no axis is exchanged.
+        """Project and split into heads, the step that such libraries call *prepare*: no axis is exchanged.
 
         :param x: one vector for each token, (n, b, d_model).
         :param part: which projection, "q", "k" or "v"; "q" unless given.

@@ -1,7 +1,7 @@
 """Put a layer of ours into a model of ``transformers``, in the place of its own attention.
 
 The place is called as before: with their masks, their angles and their cache. Our layer computes the attention; what
-their module does behind it (dropout, the sum with its input, a norm) stays theirs.
+their module does after it (dropout, the sum with its input, a norm) stays theirs.
 
 :Taught in: in_the_transformer.
 """
@@ -28,7 +28,7 @@ CHANGES = ("head_mask", "layer_head_mask", "position_bias", "alibi")  # argument
 
 
 class Ending(nn.Module):
-    """What BERT and its kin do behind attention: dropout, the sum with the input, and a norm.
+    """What BERT and its kin do after attention: dropout, the sum with the input, and a norm.
 
     Without a norm it is dropout alone; without dropout it is nothing.
     """
@@ -62,7 +62,7 @@ ENDINGS: dict[str, Callable[[Any], Ending]] = {
 
 
 class GivenAngles(RotaryPositions):
-    """Rotary positions whose angles the model hands over: cosines and sines of each word of each text."""
+    """Rotary positions whose angles the model passes: cosines and sines of each token of each sequence."""
 
     @checked
     def __init__(self, cos: Tensor, sin: Tensor, layout: str) -> None:
@@ -75,14 +75,14 @@ class GivenAngles(RotaryPositions):
         super().__init__(layout=layout)
         self.waves = cos[:, None], sin[:, None]
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Turn as many channels as there are angles for, the first ones.
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Rotate as many channels as there are angles for, the first ones.
 
         :param x: queries or keys, (b, h, n, d).
         :param start: without effect: the angles are given.
         """
-        turned = 2 * self.waves[0].shape[-1]
-        return torch.cat([super().turn(x[..., :turned], start), x[..., turned:]], -1)
+        rotated = 2 * self.waves[0].shape[-1]
+        return torch.cat([super().rotate(x[..., :rotated], start), x[..., rotated:]], -1)
 
     def _waves(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         cos, sin = self.waves
@@ -100,10 +100,10 @@ def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
     if angles is None or not isinstance(layer.positions, RotaryPositions):
         yield
         return
-    own, pairs = layer.positions, place_for(layer)["turned"] // 2
-    if isinstance(angles, Tensor):  # DeepSeek-V2 hands over complex numbers, one for each pair
+    own, pairs = layer.positions, place_for(layer)["rotated"] // 2
+    if isinstance(angles, Tensor):  # DeepSeek-V2 passes complex numbers, one for each pair
         cos, sin = angles.real, angles.imag
-    else:  # most write every angle twice, once for each half of a head; gpt-oss writes it once
+    else:  # most list every angle twice, once for each half of a head; gpt-oss writes it once
         cos, sin = (wave[..., :pairs] for wave in angles)
     layer.positions = GivenAngles(cos, sin, own.layout)
     try:
@@ -125,7 +125,7 @@ class TheirCache(LayerCache):
         :param cache: a cache of ``transformers``.
         :param number: of the layer in it.
         :param cross: whether it keeps the keys and values of a memory.
-        :param first: how many keys are returned, where the rest is empty room; all unless given.
+        :param first: how many keys are returned, where the rest is empty memory; all unless given.
         """
         self.cache, self.number, self.cross, self.first = cache, number, cross, first
         self.widths: list[int] = []  # of what theirs keeps as keys and values, where ours keeps one row
@@ -175,11 +175,11 @@ class TheirCache(LayerCache):
 
 @checked
 def check_can_cache(layer: Any) -> None:
-    """Refuse a layer whose own cache holds something else than a key and a value for each word."""
+    """Refuse a layer whose own cache holds something other than a key and a value for each token."""
     if type(layer).new_cache not in (Heads.new_cache, LatentAttention.new_cache):
         raise ValueError(
-            f"{type(layer).__name__} keeps something else than keys and values between two calls, and their cache has "
-            "no place for it: call the model with use_cache=False"
+            f"{type(layer).__name__} keeps something other than keys and values between two calls, and their cache "
+            "has no place for it: call the model with use_cache=False"
         )
 
 
@@ -211,7 +211,7 @@ class Swapped(nn.Module):
         self.names = inspect.signature(type(theirs).forward)
 
     def forward(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
-        """Say what the module said whose place this is.
+        """Return what the replaced module returned.
 
         :param inputs: what their module takes: ``hidden_states`` (b, n, d_model) and others.
         :param named: the same by name, such as ``attention_mask`` (b, 1 or h, n, j), boolean or added.
@@ -267,7 +267,7 @@ def check_kernel(config: Any) -> None:
     """Refuse a model that computes attention by kernels whose masks are not tensors (b, h, i, j)."""
     if config._attn_implementation not in KERNELS:
         raise ValueError(
-            f"the model's attn_implementation is {config._attn_implementation!r}, which hands over no mask that a "
+            f"the model's attn_implementation is {config._attn_implementation!r}, which passes no mask that a "
             f"layer of ours could read: load it with one of {KERNELS}, or call model.set_attn_implementation('sdpa')"
         )
 
@@ -296,17 +296,17 @@ def visible_of(mask: Tensor | None) -> Tensor | None:
 
 @checked
 def place_of(theirs: nn.Module) -> dict[str, Any]:
-    """Say what a layer must have to stand in this place.
+    """Say what a layer must have to replace this one.
 
     :param theirs: an attention module of a class that is known here.
     """
     plan = transformers_plan(theirs)
     sizes = {name: plan.sizes[name] for name in ("d_model", "kdim", "vdim")}
-    if "d_latent" in plan.sizes:  # keys and values come from the words, through the latent
+    if "d_latent" in plan.sizes:  # keys and values come from the tokens, through the latent
         sizes |= {"kdim": sizes["d_model"], "vdim": sizes["d_model"]}
     weight = next(theirs.parameters())
-    turned = turned_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
-    return sizes | {"turned": turned, "dtype": weight.dtype, "device": weight.device}
+    rotated = rotated_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
+    return sizes | {"rotated": rotated, "dtype": weight.dtype, "device": weight.device}
 
 
 @checked
@@ -316,31 +316,31 @@ def place_for(layer: Heads) -> dict[str, Any]:
     :param layer: any layer with heads.
     """
     latent = isinstance(layer, LatentAttention)
-    turned = turned_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
+    rotated = rotated_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
     widths = [layer.d_model] * 2 if latent else [layer.W_k.in_features, layer.W_v.in_features]
-    sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "turned": turned}
+    sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "rotated": rotated}
     return sizes | {"dtype": layer.W_o.weight.dtype, "device": layer.W_o.weight.device}
 
 
 @checked
-def turned_channels(positions: nn.Module | None, width: int) -> int:
-    """Count the channels of a head that positions turn.
+def rotated_channels(positions: nn.Module | None, width: int) -> int:
+    """Count the channels of a head that positions rotate.
 
     :param positions: what acts inside the layer, or None.
     :param width: of a head.
     """
     if isinstance(positions, PartialRotary):
-        return positions.turned
+        return positions.rotated
     return width if isinstance(positions, RotaryPositions) else 0
 
 
 WORDS = {
-    "d_model": "the width of the words",
+    "d_model": "the width of the tokens",
     "kdim": "the width of what keys are made of",
     "vdim": "the width of what values are made of",
-    "turned": "the channels of a head that rotary positions turn",
-    "dtype": "the type of the weights",
-    "device": "where the weights lie",
+    "rotated": "the channels of a head that rotary positions rotate",
+    "dtype": "the type of the parameters",
+    "device": "where the parameters are",
 }
 
 
@@ -352,13 +352,13 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     another call with ``ours=old.take_heads([0, 3])``, which puts the smaller layer in the same place. Masks, angles and
     the cache come from the model, so padding and ``generate`` work.
 
-    A query with nothing to look at reads zeros here, and the mean of all values in their "eager" implementation. Such
+    A query with nothing to attend to reads zeros here, and the mean of all values in their "eager" implementation. Such
     queries are padding, and nobody reads them.
 
     :param model: any model of ``transformers`` whose attention is known here.
-    :param layer: its number among the model's attention layers, from 0; ALBERT, whose layers share their weights, has
-        only one.
-    :param ours: a layer of the sizes of the place; one with the weights that are there unless given.
+    :param layer: its number among the model's attention layers, from 0; ALBERT, whose layers share parameters, has only
+        one.
+    :param ours: a layer of the sizes of the place; one with the parameters that are there unless given.
     :Raises: ValueError for a model without attention that is known here, a number that it does not have, a layer of
         other sizes, positions or types than the place, and a model whose ``attn_implementation`` is neither "eager" nor
         "sdpa". Then the model is as it was.
@@ -419,7 +419,7 @@ def collected(theirs: nn.Module, ours: Heads) -> Swapped:
 
 @checked
 def check_fits(ours: Heads, place: dict[str, Any], kind: str) -> None:
-    """Refuse a layer that cannot stand in this place, and name every reason."""
+    """Refuse a layer that cannot be put in this place, and name every reason."""
     found = place_for(ours)
     wrong = [
         f"{name}, {WORDS[name]}: the layer has {found[name]}, the place {wanted}"

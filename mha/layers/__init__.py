@@ -1,4 +1,4 @@
-"""Attention layers, one file a kind, and what they share: positions, caches, hooks, costs."""
+"""Attention layers, one file per kind, and what they share: positions, caches, hooks, costs."""
 
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache, WindowCache
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products

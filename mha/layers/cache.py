@@ -147,7 +147,7 @@ class LayerCache:
         return mask
 
     def holds(self, key: Tensor) -> bool:
-        """Whether keys and values of this input are stored, so that nobody need make them again.
+        """Whether keys and values of this input are stored, so that they need not be made again.
 
         :param key: the input that keys would be made from.
         """
@@ -289,7 +289,7 @@ class KeyValueCache(LayerCache):
 
     Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: the new queries see everything fed so far.
 
-    Sequences of different lengths go into one batch with the padding in *front*, so that the newest tokens of all stand
+    Sequences of different lengths go into one batch with the padding in *front*, so that the newest tokens of all are
     side by side: ``KeyValueCache(padding=[2, 0])``. The cache hides the padding at every call.
 
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; padding (b,).
@@ -300,7 +300,7 @@ class KeyValueCache(LayerCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room.
+        """Reserve memory.
 
         :param capacity: in positions, padding included; 1024 unless given.
         :param padding: how many positions in front of each sequence hold none of its tokens, (b,); none unless given.
@@ -371,21 +371,21 @@ class KeyValueCache(LayerCache):
 
 
 class WindowCache(KeyValueCache):
-    """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what lies between.
+    """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what is between them.
 
     Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``: each new token sees the ``first`` tokens of the
-    sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what lies before the
+    sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what is before the
     window from the tokens of a longer chunk.
 
-    Positions inside the layer count the places in the cache, not those in the sequence, so no distance is ever larger
-    than the cache. Therefore keys are kept as they were before positions rotated them, and rotated anew at every call.
+    Positions inside the layer count the positions in the cache, not those in the sequence, so no distance is ever
+    larger than the cache. Therefore keys are kept before rotation, and rotated anew at every call.
 
     :Costs: first + window − 1 keys and values of each head, however long the sequence; for each call a copy of them,
-        and with rotary positions 6·n·d operations for each head.
+        and with rotary positions 6·n·d FLOPs for each head.
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
-    :Raises: ValueError where a chunk does not fit and the layer has positions inside, because its tokens would stand at
-        several places at once; where it is to go back (:meth:`crop`), because what it forgot is gone; and as
-        :class:`mha.KeyValueCache`. There is no padding: the first tokens of each sequence would stand elsewhere.
+    :Raises: ValueError where a chunk does not fit and the layer has positions inside, because its tokens would be at
+        several positions at once; where it is to go back (:meth:`crop`), because what it forgot is gone; and as
+        :class:`mha.KeyValueCache`. There is no padding: the first tokens of each sequence would have other positions.
     :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
     :Taught in: say_nothing.
     """
@@ -407,7 +407,7 @@ class WindowCache(KeyValueCache):
 
     @property
     def place(self) -> int:
-        """Where the next token stands in the cache: behind all that is kept."""
+        """The position of the next token in the cache: after all that is kept."""
         return min(self._length, self.first + self.window - 1)
 
     def fits(self, new: int) -> bool:
@@ -429,7 +429,7 @@ class WindowCache(KeyValueCache):
         return (keys < self.first) | (keys > places[:, None] - self.window)
 
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Refuse a call before anything is stored, and hide what lies before each token's window."""
+        """Refuse a call before anything is stored, and hide what is before each token's window."""
         LayerCache.admit(self, layer, query, key, value, mask)
         new = query.shape[1]
         check_growing(layer, query, key, value, mask, self.place)
@@ -445,7 +445,7 @@ class WindowCache(KeyValueCache):
             room = self.capacity - self.place
             raise ValueError(
                 f"{new} tokens came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
-                f"places in it: they would stand at several at once. Feed {room} tokens, then one at a time"
+                f"positions in it: they would be at several at once. Feed {room} tokens, then one at a time"
             )
         shown = shown.to(query.device)
         return shown if mask is None else mask & shown

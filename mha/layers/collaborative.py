@@ -1,4 +1,4 @@
-"""Heads that compare in one shared space: each of them only weighs its channels in its own way.
+"""Heads that compare in one shared space: each of them only weights its channels in its own way.
 
 :Taught in: collaborate.
 """
@@ -29,16 +29,16 @@ FUSIONS = ("concatenate", "share")
 class CollaborativeAttention(Heads):
     """Attend with collaborative heads (CollabHead), which share one set of queries and keys.
 
-    A mixing vector says which channels a head weighs.
+    A mixing vector says how a head weights the channels.
 
     What the bias of a query does to the scores depends on the key only: it becomes the content bias of each head, which
     the last rows of ``W_k`` make. A bias of keys would change nothing, so there is none.
 
-    :Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weighs d channels by 1, the others
-        by 0. With "share" all heads weigh all channels, and a smaller ``d_shared`` compresses them.
+    :Plain when: ``fusion`` is "concatenate" and ``d_shared`` is heads · d: each head weights d channels by 1, the
+        others by 0. With "share" all heads weight all channels, and a smaller ``d_shared`` compresses them.
     :Changes: ``W_q`` and ``W_k``, of width ``d_shared``, and ``mixing`` (heads, d_shared), which multiplies queries.
-    :Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² weights; scores take
-        2·n²·heads·d_shared operations, ``heads`` times those of plain heads where nothing is compressed.
+    :Costs: 2 · d_model · d_shared + heads · (d_shared + d_model) + 2 · d_model² parameters; scores take
+        2·n²·heads·d_shared FLOPs, ``heads`` times those of plain heads where nothing is compressed.
     :Shapes: as :class:`mha.MultiHeadAttention`; a cache holds d_shared + heads numbers of a key for all heads together.
     :Raises: ValueError for fewer than 1 shared channel, an unknown fusion, blocks of unequal size.
     :Source: Cordonnier et al. 2020, section 3.
@@ -69,7 +69,7 @@ class CollaborativeAttention(Heads):
         """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
         :param d_shared: the width of the queries and keys that all heads share; heads · d unless given.
-        :param fusion: "share" or "concatenate": all heads weigh all channels, or each begins with channels of its own.
+        :param fusion: "share" or "concatenate": all heads weight all channels, or each begins with channels of its own.
         """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
@@ -127,7 +127,7 @@ class CollaborativeAttention(Heads):
         return layer.settings(biases="qvo", positions=False) | {"fusion": "concatenate"}
 
     def _become(self, layer: Heads) -> None:
-        """Take the weights of a plain layer; what its bias of queries does becomes the content bias."""
+        """Take the parameters of a plain layer; what its bias of queries does becomes the content bias."""
         for name, weight in layer.named_parameters():
             if name not in ("W_q.bias", "W_k.bias"):
                 self.get_parameter(name)[: len(weight)].copy_(weight)

@@ -28,7 +28,7 @@ class ComposedCache(KeyValueCache):
     """Remember keys, values, and how each position mixes the heads.
 
     :Costs: 2·h·(2·r + 1) numbers for each position more than a :class:`mha.KeyValueCache`, with h heads and rank r.
-    :Shapes: pieces (b, 2·r + 1, h, n) at both places, stored with the positions last.
+    :Shapes: pieces (b, 2·r + 1, h, n) for scores and for weights, stored with the positions last.
     :Raises: ValueError as KeyValueCache, and where the pieces do not continue those in the cache.
     :Source: Xiao et al. 2024, released code, whose cache keeps the whole h × h matrix of each position.
     :Taught in: compose.
@@ -36,7 +36,7 @@ class ComposedCache(KeyValueCache):
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:
-        """Reserve room; the arguments are those of :class:`mha.KeyValueCache`."""
+        """Reserve memory; the arguments are those of :class:`mha.KeyValueCache`."""
         super().__init__(capacity, padding)
         self._pieces = KeyValueCache(capacity)
 
@@ -82,22 +82,22 @@ def check_serves(cache: object) -> None:
     """Refuse a cache that would lose how earlier positions mix the heads."""
     if isinstance(cache, KeyValueCache) and not isinstance(cache, ComposedCache):
         raise ValueError(
-            f"{type(cache).__name__} keeps keys and values, but this layer also needs how each earlier word mixes the "
+            f"{type(cache).__name__} keeps keys and values, but this layer also needs how each earlier token mixes the "
             "heads: use layer.new_cache(), which makes a ComposedCache"
         )
 
 
 @checked
 def count_composition(place: "Composition", heads: int, rank: int, rows: tuple[int, int, int, int]) -> dict[str, Part]:
-    """Count one place: making the weights of queries and of fresh keys, then mixing the scores with all keys' pieces.
+    """Count one place: making the weights of queries and of new keys, then mixing the scores with all keys' pieces.
 
     :param place: what mixes the heads there.
     :param heads: how many heads it mixes.
     :param rank: of the matrix that each token makes.
-    :param rows: how many queries, fresh keys, keys and scores there are, over the whole batch.
+    :param rows: how many queries, new keys, keys and scores there are, over the whole batch.
     """
     queries, fresh, keys, scores = rows
-    size, piece = place.base.element_size(), (2 * rank + 1) * heads  # what a word says: collect, spread, gate
+    size, piece = place.base.element_size(), (2 * rank + 1) * heads  # of one token: collect, spread, gate
     making = Part(2 * queries * rank * heads**2, size * (queries * (piece + heads**2) + heads**2 + 2 * fresh * piece))
     for side, count in ((place.of_query, queries), (place.of_key, fresh)):
         making = sum((count_linear(one, count) for one in (side.widen, side.narrow, side.gate)), making)
@@ -136,17 +136,17 @@ Side = tuple[Float[Tensor, "b n r h"], Float[Tensor, "b n r h"], Float[Tensor, "
 
 
 class HeadWeights(nn.Module):
-    """Say, from a word alone, how its heads are to be mixed: a matrix of low rank, and a gate for each head.
+    """Compute, from a token alone, how its heads are to be mixed: a matrix of low rank, and a gate for each head.
 
-    :Costs: 2·r·h · (width + 2·r·h) + width · h weights, where r is the rank.
-    :Shapes: words (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
+    :Costs: 2·r·h · (width + 2·r·h) + width · h parameters, where r is the rank.
+    :Shapes: tokens (b, n, width) give what collects (b, n, r, h), what spreads (b, n, r, h) and gates (b, n, h).
     :Source: Xiao et al. 2024, section 2.2; the sizes and the first numbers are those of its released code.
     :Taught in: compose.
     """
 
     @checked
     def __init__(self, width: int, heads: int, rank: int) -> None:
-        """Make the weights: what collects begins with size 1 and what spreads near 0.
+        """Make the parameters: what collects is initialized with size 1 and what spreads near 0.
 
         :param width: of the input, in channels.
         :param heads: how many heads are mixed.
@@ -170,7 +170,7 @@ class HeadWeights(nn.Module):
 
 
 class Composition(nn.Module):
-    """Hold what mixes heads at one place: a matrix for all words, weights made from queries, weights made from keys.
+    """Hold what mixes heads, of scores or of weights: a matrix for all tokens, parts made from queries and from keys.
 
     :Plain when: ``base`` is the identity, and ``gate`` and what spreads (the second half of ``narrow``) are zero.
     :Shapes: x (b, h, i, j) with matrices (b, i, h, h) and pieces (b, 2·r + 1, h, j) gives (b, h, i, j).
@@ -179,7 +179,7 @@ class Composition(nn.Module):
 
     @checked
     def __init__(self, width: int, key_width: int, heads: int, rank: int) -> None:
-        """Begin with the identity and small dynamic weights.
+        """Initialize with the identity and small dynamic parts.
 
         :param width: of the queries' input, in channels.
         :param key_width: of the keys' input, in channels.
@@ -192,7 +192,7 @@ class Composition(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Begin with the identity; what the words add has a beginning of its own."""
+        """Initialize with the identity; what the tokens add has its own initialization."""
         nn.init.eye_(self.base)
 
     def matrices(self, query: Float[Tensor, "b i m"]) -> Float[Tensor, "b i h h"]:
@@ -227,16 +227,17 @@ class Composition(nn.Module):
 
 
 class ComposableAttention(Heads):
-    """Attend with composed heads (DCMHA): they are mixed before and after the softmax, by weights made from the words.
+    """Attend with composed heads (DCMHA): mixed before and after the softmax, by matrices made from the tokens.
 
-    At query i and key j the heads' scores are multiplied by base + (what word i says) + (what word j says), and so are
-    their weights. Each word speaks through a matrix of low rank and a gate for each head, made from the layer's input.
+    At query i and key j the heads' scores are multiplied by base + (a part from token i) + (a part from token j), and
+    so are their weights. The part of a token is a matrix of low rank and a gate for each head, made from the layer's
+    input.
 
     :Plain when: both ``base`` are the identity, and on all four sides ``gate`` and what spreads (the second half of
         ``narrow``) are zero. With zeros there and any ``base`` it is :class:`mha.TalkingAttention`.
     :Changes: ``before`` acts on the scores before the mask, ``after`` on the weights.
-    :Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² weights more and
-        4·n²·h·(h + 2·r) operations more. Without gradients memory grows with n; with them, or watched, with n².
+    :Costs: with heads h and rank r, 4·(2·r·h·(d_model + 2·r·h) + h·d_model) + 2·h² parameters more and
+        4·n²·h·(h + 2·r) FLOPs more. Without gradients memory grows with n; with them, or watched, with n².
     :Shapes: as :class:`mha.MultiHeadAttention`; composed weights need not sum to 1 and may be negative.
     :Raises: ValueError for a rank outside 1 to heads, for a cache that keeps no compositions, where heads are to be
         taken out, and as MultiHeadAttention.
@@ -326,7 +327,7 @@ class ComposableAttention(Heads):
     def needs_all(self, *tensors: Tensor) -> bool:
         """Say whether all weights must exist at once: for gradients, dropout, a watcher, a bias, mixed precision.
 
-        So they must under vmap and in forward mode, which cannot write into rooms, and in a graph that is compiled.
+        So they must under vmap and in forward mode, which cannot write into buffers, and in a graph that is compiled.
         """
         if torch.compiler.is_compiling():
             return True
@@ -343,7 +344,7 @@ class ComposableAttention(Heads):
         return layer.settings() | {"rank": min(2, layer.heads)}
 
     def _become(self, layer: Heads) -> None:
-        """Let words mix no heads yet, but so that they can learn to."""
+        """Let tokens mix no heads yet, but so that they can learn to."""
         super()._become(layer)
         for name, weight in self.named_parameters():
             if name.endswith(("narrow.weight", "gate.weight")):  # what collects stays: with both zero none would learn

@@ -13,7 +13,7 @@ from mha.layers.inputs import Projecting
 
 @dataclass(frozen=True)
 class Part:
-    """One step of a call: its operations, and the bytes it must read or write.
+    """One step of a call: its FLOPs, and the bytes it must read or write.
 
     :Taught in: counting_cost.
     """
@@ -23,7 +23,7 @@ class Part:
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte that is moved."""
+        """FLOPs for each byte that is moved."""
         return self.flops / self.moved
 
     def __add__(self, other: "Part") -> "Part":
@@ -32,15 +32,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call of a layer costs, counted on paper: operations, bytes moved, weights and memory.
+    """What one call of a layer costs, counted on paper: FLOPs, bytes moved, parameters and memory.
 
-    ``parts`` holds the steps by name. Operations are those of matrix products, a multiplication and an addition
+    ``parts`` holds the steps by name. FLOPs are those of matrix products, a multiplication and an addition
     counted as two; a causal mask does not lower them, because a plain product makes hidden scores too. Bytes are the
-    fewest that must move: each step reads its inputs once and writes its result once. ``weights``, ``cache`` (keys and
-    values kept for the next call) and ``peak`` (temporary tensors at the fullest moment, without those of masks and
-    positions) are bytes of memory.
+    fewest that must move: each step reads its inputs once and writes its result once. ``weights`` (the parameters),
+    ``cache`` (keys and values kept for the next call) and ``peak`` (temporary tensors at the fullest moment, without
+    those of masks and positions) are bytes of memory.
 
-    :Differs from the released code: torch's counter of operations knows nothing of the fused kernel on a CPU; watch the
+    :Differs from the released code: torch's counter of FLOPs knows nothing of the fused kernel on a CPU; watch the
         layer, and it counts the same as this.
     :Taught in: counting_cost.
     """
@@ -58,7 +58,7 @@ class Cost:
 
     @property
     def flops(self) -> int:
-        """Operations of all parts."""
+        """FLOPs of all parts."""
         return self.total.flops
 
     @property
@@ -68,7 +68,7 @@ class Cost:
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte that is moved."""
+        """FLOPs for each byte that is moved."""
         return self.total.intensity
 
     def __add__(self, other: "Cost") -> "Cost":
@@ -81,7 +81,7 @@ class Cost:
 
 
 def count_linear(linear: nn.Linear, rows: int) -> Part:
-    """Count a projection of ``rows`` vectors: the weights are read once, whatever the number of rows.
+    """Count a projection of ``rows`` vectors: the parameters are read once, whatever the number of rows.
 
     :param linear: the projection.
     :param rows: how many vectors it takes, over the whole batch.
@@ -92,7 +92,7 @@ def count_linear(linear: nn.Linear, rows: int) -> Part:
 
 
 def count_weights(*linears: nn.Linear) -> int:
-    """Count weights and biases from the sizes of the projections."""
+    """Count the parameters, biases included, from the sizes of the projections."""
     return sum((one.in_features + (one.bias is not None)) * one.out_features for one in linears)
 
 
@@ -130,16 +130,16 @@ def count_attention(
     twice = 2 * scores if stored else 0  # written by one step and read by the next
     parts["scores"] = Part(2 * scores * wide["W_k"] // kv_heads, size * (q + k * j + twice))
     parts["read"] = Part(2 * scores * wide["W_v"] // kv_heads, size * (v * j + read + twice))
-    kept = (k + v) * j if fresh == j else 0  # behind a cache they live in the cache
+    kept = (k + v) * j if fresh == j else 0  # with a cache they live in the cache
     copies = twice + q + k * j  # a batched product copies what it multiplies
-    then = max(y, copies) if stored else max(y, b * heads * i)  # the kernel notes one number for each query
+    then = max(y, copies) if stored else max(y, b * heads * i)  # the kernel stores one number for each query
     peak = max(q + (k + v) * fresh, q + kept + read + then)
     parameters = count_weights(*linears.values())
     return Cost(parameters, parts, size * parameters, size * (k + v) * j, size * peak)
 
 
 def _lengths(b: int, i: int, j: int | None, fresh: int | None) -> tuple[int, int]:
-    """Fill in the keys and the newly projected ones; refuse lengths that no call can have."""
+    """Complete the numbers of keys and of newly projected ones; refuse lengths that no call can have."""
     j = i if j is None else j
     fresh = j if fresh is None else fresh
     if min(b, i, j) < 1 or not 0 <= fresh <= j:

@@ -26,7 +26,7 @@ class EntmaxAttention(Heads):
     :Plain when: ``alpha`` is 1 in every head: then the softmax of the core runs, on the fused kernel.
     :Changes: the normalization: α-entmax in place of softmax, with α = 1.01 + 0.99 · sigmoid(``raw_alpha``) in each
         head: a learned α never becomes 1, where its slope would be lost.
-    :Costs: one weight a head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
+    :Costs: one parameter per head; the explicit formula, and 30 to 60 passes over the scores to find the thresholds.
     :Shapes: as :class:`mha.MultiHeadAttention`; ``alpha`` (h,).
     :Raises: ValueError for an ``alpha`` outside [1, 2], for a learned one outside (1.01, 2), and as MultiHeadAttention.
     :Source: Correia et al. 2019, section 3.
@@ -128,7 +128,7 @@ class EntmaxAttention(Heads):
         """Count one call on paper, as :meth:`Heads.cost` does, and the search for the thresholds."""
         sparse, learned = self.above_one()[1], self.raw_alpha is not None
         cost = super().cost(b, i, j, fresh=fresh, stored=stored or sparse)
-        if sparse:  # each halving subtracts, cuts at zero, takes the power, sums: 4 readings and 3 writings
+        if sparse:  # each halving subtracts, clamps at zero, takes the power, sums: read 4 times, written 3 times
             size = self.W_q.weight.element_size()
             rows = size * b * self.heads * i * (j or i)
             cost.parts["thresholds"] = Part(0, 7 * ROUNDS[torch.promote_types(self.alpha.dtype, torch.float32)] * rows)

@@ -1,4 +1,4 @@
-"""Attention to what *all* layers made of the earlier words, never to the present one.
+"""Attention to what *all* layers made of the earlier tokens, never to the present one.
 
 :Taught in: feed_back.
 """
@@ -23,10 +23,10 @@ from mha.layers.multi_head import Heads
 class FeedbackMemory(MemoryCache):
     """Keep the keys and values of all earlier steps, with their gradients: training runs through them.
 
-    Each call of a layer hands over one memory, ``layer(x, newest, cache=memory)``, and reads all so far. The same
-    memory handed over again, by a layer that shares the projections, is kept once.
+    Each call of a layer passes one memory, ``layer(x, newest, cache=memory)``, and reads all so far. The same
+    memory passed again, by a layer that shares the projections, is kept once.
 
-    :Shapes: keys and values (b, h, t, d), where t grows by one a step.
+    :Shapes: keys and values (b, h, t, d), where t grows by one per step.
     :Raises: ValueError for a mask that has no column for each step.
     :Taught in: feed_back.
     """
@@ -75,8 +75,8 @@ def check_reading(key: Tensor | None, cache: object, is_causal: bool) -> None:
     """Refuse a call without a memory, and a cache that keeps something else."""
     if key is None:
         raise ValueError(
-            "key = None: a feedback layer never looks at the present word, only at the memory of earlier steps: call "
-            "layer(x, memory); at the first step there is none, and nothing to call"
+            "key = None: a feedback layer never attends to the present token, only to the memory of earlier steps: "
+            "call layer(x, memory); at the first step there is none, and nothing to call"
         )
     check_flag(is_causal=is_causal)
     if is_causal:
@@ -100,7 +100,7 @@ def check_tables(heads: int, steps: int, keys: Tensor) -> None:
 
 
 class FeedbackAttention(Heads):
-    """Attend with feedback: the present word reads the memories of all earlier steps.
+    """Attend with feedback: the present token reads the memories of all earlier steps.
 
     Three tables tell how far back each is.
 
@@ -108,8 +108,8 @@ class FeedbackAttention(Heads):
 
     :Plain when: the tables are zero, as they are at first: one query over a plain memory. It never sees itself.
     :Changes: what is looked at; the scores, by the tables ``query_bias`` (u), ``key_table`` (U), ``score_table`` (S).
-    :Costs: heads · (d + steps · (d + 1)) weights more than a plain layer; the explicit formula.
-    :Shapes: as :class:`mha.MultiHeadAttention`; each query stands behind the whole memory, which is oldest first.
+    :Costs: heads · (d + steps · (d + 1)) parameters more than a plain layer; the explicit formula.
+    :Shapes: as :class:`mha.MultiHeadAttention`; each query is after the whole memory, which is oldest first.
     :Raises: ValueError without a memory, for one longer than ``steps``, and for the caches of other layers.
     :Source: Fan et al. 2020, section 3; Dai et al. 2019, section 3.3, for scores with tables.
     :Differs from the released code: labml-nn counts rows of its tables from the end, which is the same; there queries
@@ -178,7 +178,7 @@ class FeedbackAttention(Heads):
         return u_r, ((k @ self.query_bias[:, :, None]).mT + s_r[:, None]) / d**0.5
 
     def reset_parameters(self) -> None:
-        """Begin with tables of zeros: how far back a memory is does not count yet."""
+        """Initialize the tables with zeros: how far back a memory is does not count yet."""
         for table in (self.query_bias, self.key_table, self.score_table):
             nn.init.zeros_(table)
 

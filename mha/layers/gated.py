@@ -1,4 +1,4 @@
-"""A gate behind each read: the word that asks also says how much of the answer it wants.
+"""A gate on each head output: the token that asks also says how much of the answer it wants.
 
 :Taught in: say_nothing.
 """
@@ -20,18 +20,18 @@ GATE_SIZES = ("head", "channel")
 
 
 class GatedAttention(Heads):
-    """Attend, and let the word that asks turn down what each head has read: a head may say nothing.
+    """Attend with gated attention: the query's token scales down each head output, so a head may say nothing.
 
-    The gate is sigmoid(x W_g), made of the layer's input at the query, and stands between the read and ``W_o``. It is
-    one number for each head, or with ``gate="channel"`` one for each channel of each head.
+    The gate is sigmoid(x W_g), made of the layer's input at the query, and acts between the head output and ``W_o``. It
+    is one number for each head, or with ``gate="channel"`` one for each channel of each head.
 
     :Plain when: ``W_g`` is zero and ``W_o`` twice that of the plain layer: then every gate is 1/2.
-    :Changes: each head's read is multiplied by its gate before ``W_o``; keys and values stay as they are.
-    :Costs: d_model weights a head, or d_model a channel, and twice as many operations a word.
+    :Changes: each head output is multiplied by its gate before ``W_o``; keys and values stay as they are.
+    :Costs: d_model parameters per head, or d_model per channel, and twice as many FLOPs per token.
     :Shapes: as :class:`mha.MultiHeadAttention`; ``W_g`` (d_model → h, or → h·d), without a bias. Watch "gates"
-        (b, h, i), or (b, h, i, d); "heads" are seen behind their gates.
+        (b, h, i), or (b, h, i, d); "heads" are seen after their gates.
     :Raises: ValueError for a ``gate`` that is neither "head" nor "channel", and as MultiHeadAttention.
-    :Source: Qiu et al. 2025, "Gated Attention for Large Language Models"; the place is the one they call G1.
+    :Source: Qiu et al. 2025, "Gated Attention for Large Language Models"; the position is the one they call G1.
     :Differs from the released code: a matrix of its own, where the code widens ``W_q``; no norms of queries and keys;
         keys are not shared by several heads.
     :Taught in: say_nothing.

@@ -1,4 +1,4 @@
-"""Several query heads read from the same keys and values, so that a cache has less to store.
+"""Several query heads read from the same keys and values, so that a KV cache has less to store.
 
 :Taught in: cache_and_sharing.
 """
@@ -13,20 +13,20 @@ from torch import Tensor, nn
 
 from mha.checks import check_finite, check_like_weights, checked
 from mha.functional.attention import split_heads
-from mha.functional.procrustes import best_turn, group_heads, likeness, turn_group
+from mha.functional.procrustes import best_rotation, group_heads, likeness, rotate_group
 from mha.layers.inputs import check_groups
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 
 
 class GroupedAttention(Heads):
-    """Attend with grouped queries (GQA): each group of query heads shares one head of keys and values.
+    """Attend with grouped queries (GQA; with one group MQA): each group of query heads shares one KV head.
 
     Keys and values are never copied for the queries that share them.
 
     :Plain when: ``kv_heads`` equals ``heads``. With ``kv_heads`` = 1 it is multi-query attention.
     :Changes: ``W_k`` and ``W_v``, which make ``kv_heads`` heads.
-    :Costs: 2 · d_model · d · (heads + kv_heads) weights; a cache of kv_heads / heads of the usual size.
+    :Costs: 2 · d_model · d · (heads + kv_heads) parameters; a cache of kv_heads / heads of the usual size.
     :Shapes: as :class:`mha.MultiHeadAttention`; masks, scores and weights have all ``heads``, caches ``kv_heads``.
     :Raises: ValueError where ``kv_heads`` does not divide ``heads``, and as MultiHeadAttention.
     :Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for one KV head (MQA).
@@ -105,13 +105,13 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     :param layer: a plain layer.
     :param x: what it usually reads, (b, n, d_model), with more rows than a head has channels; random rows say little.
     :param kv_heads: how many groups of heads there will be.
-    :param regroup: whether heads may change places; otherwise neighbors make a group.
+    :param regroup: whether heads may be reordered; otherwise neighbors make a group.
     :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
         values come from inputs of other widths, where x has fewer rows than a head has channels.
     :Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
-    :Differs from the paper: groups are found from the likeness that the best turns reach, in closed form, and by swaps
-        from several random starts; the later gradual change with gates is left out.
-    :Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best turns
+    :Differs from the paper: groups are found from the similarity that the best rotations reach, in closed form, and by
+        swaps from several random initial orders; the later gradual change with gates is left out.
+    :Differs from the released code: both stop when the summed cosine gains less than 1e-5, but here the best rotations
         so far are kept and compared, so the number of rounds differs: on one layer 41 for keys and 29 for values, where
         the code took 31 and 42.
     :Taught in: cache_and_sharing.
@@ -122,7 +122,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     if x.shape[0] * x.shape[1] < layer.d_head:
         raise ValueError(
             f"x of shape {tuple(x.shape)} has {x.shape[0] * x.shape[1]} rows, fewer than a head's {layer.d_head} "
-            "channels: on so few any two heads could be turned into each other. Give more words"
+            "channels: on so few any two heads could be rotated into each other. Give more tokens"
         )
     k, v = (split_heads(_shorter(linear(x)), layer.heads)[0] for linear in (layer.W_k, layer.W_v))
     rotary = getattr(layer.positions, "layout", None)
@@ -130,14 +130,14 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     groups = torch.arange(layer.heads).view(kv_heads, size).tolist()
     before = {"keys": likeness(k, groups), "values": likeness(v, groups)}
     if regroup and 1 < size < layer.heads:
-        groups = group_heads(best_turn(k, rotary)[1] + best_turn(v, None)[1], size)
+        groups = group_heads(best_rotation(k, rotary)[1] + best_rotation(v, None)[1], size)
     new = copy.deepcopy(layer)
-    turn_k, turn_v = torch.eye(layer.d_head).to(k).expand(2, layer.heads, -1, -1).clone()
+    rotation_k, rotation_v = torch.eye(layer.d_head).to(k).expand(2, layer.heads, -1, -1).clone()
     for group in groups:
-        turn_k[group], turn_v[group] = turn_group(k[group], rotary), turn_group(v[group], None)
+        rotation_k[group], rotation_v[group] = rotate_group(k[group], rotary), rotate_group(v[group], None)
     order = [head for group in groups for head in group]
-    _write(new, order, turn_k, turn_v)
-    after = {"keys": likeness(k @ turn_k, groups), "values": likeness(v @ turn_v, groups)}
+    _write(new, order, rotation_k, rotation_v)
+    after = {"keys": likeness(k @ rotation_k, groups), "values": likeness(v @ rotation_v, groups)}
     return Aligned(new, groups, before, after)
 
 
@@ -147,14 +147,14 @@ def _shorter(x: Tensor) -> Tensor:
     return (torch.linalg.qr(rows, mode="r").R if len(rows) > rows.shape[1] else rows)[None]
 
 
-def _write(layer: Heads, order: list[int], turn_k: Tensor, turn_v: Tensor) -> None:
-    """Turn the heads inside the weights, and put them into their new order."""
-    for linear, turn in ((layer.W_q, turn_k), (layer.W_k, turn_k), (layer.W_v, turn_v)):
-        rows = turn.mT @ linear.weight.unflatten(0, (layer.heads, -1))
+def _write(layer: Heads, order: list[int], rotation_k: Tensor, rotation_v: Tensor) -> None:
+    """Rotate the heads inside the matrices, and put them into their new order."""
+    for linear, rotation in ((layer.W_q, rotation_k), (layer.W_k, rotation_k), (layer.W_v, rotation_v)):
+        rows = rotation.mT @ linear.weight.unflatten(0, (layer.heads, -1))
         linear.weight.copy_(rows[order].flatten(0, 1))
         if linear.bias is not None:
-            linear.bias.copy_((linear.bias.view(layer.heads, 1, -1) @ turn)[order].flatten())
-    columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ turn_v
+            linear.bias.copy_((linear.bias.view(layer.heads, 1, -1) @ rotation)[order].flatten())
+    columns = layer.W_o.weight.unflatten(1, (layer.heads, -1)).transpose(0, 1) @ rotation_v
     layer.W_o.weight.copy_(columns[order].transpose(0, 1).flatten(1))
     if layer.positions is not None:
         layer.positions = layer.positions.take_heads(order, layer.heads)

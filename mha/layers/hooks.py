@@ -16,11 +16,11 @@ from mha.functional.core import NO_CHANGES, Change, Changes, changed
 
 
 class Tap(nn.Identity):
-    """A named place where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
+    """A named point where a tensor passes by, unchanged, so that :func:`mha.watch` can see it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody watches here."""
+        """Whether this point is watched."""
         return bool(self._forward_hooks)
 
 
@@ -65,10 +65,11 @@ class Seen(dict[str, Tensor]):
 def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]:
     """See the scores (before the mask), the weights (before dropout) and the heads of every layer in a model.
 
-    While somebody watches scores or weights, the explicit formula runs instead of the fused kernel; the numbers are
+    While scores or weights are watched, the explicit formula runs instead of the fused kernel; the numbers are
     the same.
 
-    A layer that is called several times, as where all layers share their weights (ALBERT), is seen as in its last call.
+    A layer that is called several times, for example when all layers share their parameters (ALBERT), is seen as in its
+    last call.
 
     :param model: any module with heads in it; it may be a layer itself.
     :param places: "scores", "weights", "heads", or another place of a layer, such as "gates"; the first three unless

@@ -1,4 +1,4 @@
-"""What a layer asks at its door, once: everything behind it takes what it gets.
+"""The checks of a layer's input, made once: everything after them takes what it gets.
 
 What would go wrong silently is asked before anything is computed: a mask of the wrong kind, a causal mask over another
 sequence, another layer's cache, a batch that broadcasts. A tensor that fits is recognized by a few comparisons; only
@@ -19,7 +19,7 @@ from mha.layers.cache import LayerCache
 
 @runtime_checkable
 class Projecting(Protocol):
-    """A layer, as far as its door must know it."""
+    """A layer, as far as the checks of its input must know it."""
 
     W_q: nn.Linear
     W_k: nn.Linear
@@ -27,7 +27,7 @@ class Projecting(Protocol):
 
 
 def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
-    """Let key default to query and value to key; refuse a causal mask over somebody else's sequence.
+    """Let key default to query and value to key; refuse a causal mask over another sequence.
 
     :param query: what asks, (b, i, d_model).
     :param key: what is compared with; the query unless given.
@@ -98,7 +98,7 @@ def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> 
     """Refuse to compare positions of two different sequences."""
     if positions is not None and key is not query:
         raise ValueError(
-            f"this layer has {type(positions).__name__}, which compare places within one sequence, but the key is "
+            f"this layer has {type(positions).__name__}, which compare positions within one sequence, but the key is "
             "another sequence: use a layer without positions for cross-attention"
         )
 
@@ -118,7 +118,7 @@ def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:
 
 
 def check_heads(heads: Tensor, number: int, linear: nn.Linear) -> None:
-    """Refuse what is not what the heads of a layer have read."""
+    """Refuse what is not the output of a layer's heads."""
     check_is_tensor("heads", heads)
     inner = linear.in_features
     if heads.ndim != 4 or heads.shape[1] * heads.shape[3] != inner:

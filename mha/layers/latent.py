@@ -1,4 +1,4 @@
-"""Keys and values of all heads are made from one short vector a word, and only that vector is kept.
+"""Keys and values of all heads are made from one short vector per token (MLA), and only that vector is kept.
 
 :Taught in: compress.
 """
@@ -26,7 +26,7 @@ EPS = 1e-6  # of the norms, as in the released code
 
 
 class LatentCache(KeyValueCache):
-    """Remember one short row for each word: its latent, and the rotated key that all heads share.
+    """Remember one short row for each token: its latent, and the rotated key that all heads share.
 
     :Costs: d_latent + d_rotary numbers for each position, whatever the number of heads.
     :Shapes: rows (b, 1, n, d_latent + d_rotary); the values are a view of their first d_latent channels.
@@ -50,19 +50,19 @@ def check_widths(d_latent: int, d_rotary: int, d_query: int | None) -> None:
     if d_query is not None:
         check_whole(d_query=d_query)
     if d_rotary % 2:
-        raise ValueError(f"d_rotary = {d_rotary}: rotary channels are turned in pairs, so it must be even")
+        raise ValueError(f"d_rotary = {d_rotary}: rotary channels are rotated in pairs, so it must be even")
 
 
-def turns(positions: RelativePositions | None) -> bool:
+def rotates(positions: RelativePositions | None) -> bool:
     """Whether positions change queries and keys themselves, and not only the scores.
 
     :param positions: what a layer has inside; None where it has nothing.
     """
-    return positions is not None and type(positions).turn is not RelativePositions.turn
+    return positions is not None and type(positions).rotate is not RelativePositions.rotate
 
 
 def choose_positions(positions: RelativePositions | None, d_rotary: int) -> RelativePositions | None:
-    """Return what marks the places; refuse positions that would stand between queries and latents.
+    """Return what marks the positions; refuse positions that would act between queries and latents.
 
     :param positions: what was given; where nothing was, rotary ones with neighboring pairs, or none without
         ``d_rotary``.
@@ -71,37 +71,38 @@ def choose_positions(positions: RelativePositions | None, d_rotary: int) -> Rela
     if positions is None:
         return RotaryPositions(layout="interleaved") if d_rotary else None
     name = type(positions).__name__
-    if turns(positions) and not d_rotary:
+    if rotates(positions) and not d_rotary:
         raise ValueError(
-            f"{name} turn queries and keys, but d_rotary = 0 leaves no channels for it: keys made from latents cannot "
-            "be turned, because W_k could not be absorbed any more. Give d_rotary, the width of a key of its own"
+            f"{name} rotate queries and keys, but d_rotary = 0 leaves no channels for that: keys made from latents "
+            "cannot be rotated, because W_k could not be absorbed any more. Give d_rotary, the width of a key of "
+            "its own"
         )
-    if d_rotary and not turns(positions):
-        raise ValueError(f"d_rotary = {d_rotary} channels are there to be turned, but {name} turn nothing: give 0")
+    if d_rotary and not rotates(positions):
+        raise ValueError(f"d_rotary = {d_rotary} channels are there to be rotated, but {name} rotate nothing: give 0")
     return positions
 
 
 class LatentAttention(Heads):
-    """Attend with latents (MLA): keys and values of all heads come from one short vector a word, which alone is kept.
+    """Attend with latents (MLA): keys and values of all heads come from one short vector per token; only it is kept.
 
-    Positions cannot be turned into such keys. They get channels of their own: each head has ``d_rotary`` more for its
-    query, and all heads share one turned key. Read in two forms with the same result. *Expanded*, keys and values are
-    made from the latents. *Absorbed*, ``W_k`` is applied to the queries and ``W_v`` to what was read, and the heads
-    read the latents themselves. Without a cache the expanded form runs; behind one the form that takes fewer
-    operations (:func:`mha.functional.count_forms`); ``absorb`` decides it.
+    Such keys cannot be rotated by positions (RoPE). Positions get channels of their own: each head has ``d_rotary``
+    more for its query, and all heads share one rotated key. There are two forms with the same result. *Expanded*,
+    keys and values are made from the latents. *Absorbed*, ``W_k`` is applied to the queries and ``W_v`` to the
+    result, and the heads read the latents themselves. Without a cache the expanded form runs; with one the form that
+    takes fewer FLOPs (:func:`mha.functional.count_forms`); ``absorb`` decides it.
 
     :Plain when: ``d_rotary`` is 0, there is no norm, and ``d_latent`` is ``d_model`` with a ``W_down`` of ones on the
         diagonal: then the layer's input is kept, half as much as keys and values.
     :Changes: ``W_k`` and ``W_v``, which read latents made by ``W_down``; with ``d_query`` also ``W_q``.
-    :Costs: d_model · (2 · h·d + d_latent) + 2 · d_latent · h·d weights, and the rotary ones; a cache of d_latent +
-        d_rotary numbers a word. Absorbed, a score takes d_latent + d_rotary multiplications instead of d + d_rotary.
+    :Costs: d_model · (2 · h·d + d_latent) + 2 · d_latent · h·d parameters, and the rotary ones; a cache of d_latent +
+        d_rotary numbers per token. Absorbed, a score takes d_latent + d_rotary multiplications instead of d + d_rotary.
     :Shapes: as :class:`mha.MultiHeadAttention`, with one memory for keys and values; a cache holds rows (b, 1, n,
         d_latent + d_rotary).
-    :Raises: ValueError for widths out of range, for positions that turn without ``d_rotary``, for a value of its own,
+    :Raises: ValueError for widths out of range, for positions that rotate without ``d_rotary``, for a value of its own,
         and as MultiHeadAttention.
     :Source: DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
     :Differs from the paper: with ``norm``, latents of keys and of queries pass an RMSNorm, as in the released code.
-    :Differs from the released code: the norm is computed in the type of the words, there in float32; one matrix there
+    :Differs from the released code: the norm is computed in the type of the tokens, there in float32; one matrix there
         is several here, by name.
     :Taught in: compress.
     """
@@ -169,7 +170,7 @@ class LatentAttention(Heads):
     ) -> Float[Tensor, "b i m"]:
         """Compress, read in one of the two forms, merge.
 
-        :param absorb: whether the absorbed form runs; the one with fewer operations unless given, without a cache the
+        :param absorb: whether the absorbed form runs; the one with fewer FLOPs unless given, without a cache the
             expanded one.
         """
         if absorb is not None:
@@ -182,7 +183,7 @@ class LatentAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(read(q, rows, mask, is_causal))))
 
     def absorbs(self, i: int, j: int) -> bool:
-        """Whether the absorbed form takes fewer operations, with i queries and j latents that are there.
+        """Whether the absorbed form takes fewer FLOPs, with i queries and j latents that are there.
 
         :param i: how many queries there are.
         :param j: how many latents there are, earlier ones included.
@@ -215,7 +216,7 @@ class LatentAttention(Heads):
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Make queries (b, h, i, d + d_rotary), and rows of latent and turned key (b, 1, j, d_latent + d_rotary).
+        """Make queries (b, h, i, d + d_rotary), and rows of latent and rotated key (b, 1, j, d_latent + d_rotary).
 
         :param query: what asks, (b, i, d_model).
         :param key: what is compressed, (b, j, d_model); the query unless given.
@@ -228,7 +229,7 @@ class LatentAttention(Heads):
         return self._squeeze(query, key, cache)
 
     def _normed(self, x: Tensor, norm: nn.RMSNorm | None) -> Tensor:
-        """Pass the norm, if there is one, in the type of its weights: autocast may have changed that of the words.
+        """Pass the norm, if there is one, in the type of its parameters: autocast may have changed that of the tokens.
 
         :param x: latents, or compressed queries.
         :param norm: the norm that they pass, if there is one.
@@ -236,7 +237,7 @@ class LatentAttention(Heads):
         return x if norm is None else norm(x.to(norm.weight)).to(x)
 
     def queries(self, x: Tensor, start: int) -> Tensor:
-        """Make the queries of words at positions from ``start`` on: their own channels, then the turned ones.
+        """Make the queries of tokens at positions from ``start`` on: their own channels, then the rotated ones.
 
         :param x: the input, (b, i, d_model).
         :param start: the position of the first token.
@@ -253,9 +254,9 @@ class LatentAttention(Heads):
 
         :param rows: latents and rotated keys, (b, 1, j, d_latent + d_rotary).
         """
-        latents, turned = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
+        latents, rotated = rows[:, 0].split([self.d_latent, self.d_rotary], -1)
         k, v = (split_heads(linear(latents), self.heads) for linear in (self.W_k, self.W_v))
-        return torch.cat([k, turned[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
+        return torch.cat([k, rotated[:, None].expand(-1, self.heads, -1, -1)], -1) if self.d_rotary else k, v
 
     def read_expanded(self, q: Tensor, rows: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         """Read in the expanded form: every head has keys and values of its own.
@@ -280,8 +281,8 @@ class LatentAttention(Heads):
         :param is_causal: as there.
         """
         w_k, w_v = (linear.weight.unflatten(0, (self.heads, -1)) for linear in (self.W_k, self.W_v))
-        own, turned = q.split([self.d_head, self.d_rotary], -1)
-        read, share = self._read_latents(torch.cat([own @ w_k, turned], -1), own, rows, mask, is_causal)
+        own, rotated = q.split([self.d_head, self.d_rotary], -1)
+        read, share = self._read_latents(torch.cat([own @ w_k, rotated], -1), own, rows, mask, is_causal)
         heads = read @ w_v.mT
         return heads if self.W_v.bias is None else heads + share * self.W_v.bias.to(heads).view(self.heads, 1, -1)
 
@@ -315,7 +316,7 @@ class LatentAttention(Heads):
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Let the latent be as wide as the input; :func:`compress` makes narrower ones."""
-        settings = layer.settings(positions=not turns(layer.positions))
+        settings = layer.settings(positions=not rotates(layer.positions))
         kdim, vdim = settings.pop("kdim"), settings.pop("vdim")
         if {kdim, vdim} != {layer.d_model}:
             raise ValueError(
@@ -383,8 +384,8 @@ class LatentAttention(Heads):
     ) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does, in the form that would run or the one asked for.
 
-        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and reads pass them; the rows are read
-        once, by the scores, unless the weights are ``stored``.
+        Absorbed, the two halves of ``W_k`` and ``W_v`` are counted where queries and head outputs pass them; the rows
+        are read once, by the scores, unless the weights are ``stored``.
 
         :param fresh: how many rows are made, where a cache holds the others; without a cache it is not given.
         :param absorb: whether the absorbed form is counted; the one that would run unless given.
@@ -422,13 +423,13 @@ class LatentAttention(Heads):
 
     def _peak_expanded(self, b: int, i: int, j: int, stored: bool) -> int:
         """Count the numbers that live beside queries and rows at the fullest moment of the expanded form."""
-        of_head, turned = b * self.heads, self.d_head + self.d_rotary
-        k, v, scores = of_head * j * turned, of_head * j * self.d_head, of_head * i * j
+        of_head, rotated = b * self.heads, self.d_head + self.d_rotary
+        k, v, scores = of_head * j * rotated, of_head * j * self.d_head, of_head * i * j
         if stored:
-            return k + v + of_head * i * turned + k + 2 * scores
-        if self.d_rotary:  # keys are joined and values are filled up: twice there is an old and a new tensor
-            return k + max(2 * v, v + k, k + of_head * i * (turned + 1))
-        return k + v + of_head * i * (turned + 1)
+            return k + v + of_head * i * rotated + k + 2 * scores
+        if self.d_rotary:  # keys are joined and values are padded: twice there is an old and a new tensor
+            return k + max(2 * v, v + k, k + of_head * i * (rotated + 1))
+        return k + v + of_head * i * (rotated + 1)
 
     def _peak_absorbed(self, b: int, i: int, j: int, stored: bool) -> int:
         """Count the numbers that live beside queries and rows at the fullest moment of the absorbed form."""
@@ -447,21 +448,21 @@ class LatentAttention(Heads):
 
 @checked
 @torch.no_grad()
-def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None = None) -> LatentAttention:
-    """Let a trained layer keep ``d_latent`` numbers a word in place of keys and values, and change it least.
+def compress(layer: Heads, d_latent: int, tokens: Float[Tensor, "... m"] | None = None) -> LatentAttention:
+    """Let a trained layer keep ``d_latent`` numbers per token in place of keys and values, and change it least.
 
-    ``W_k`` and ``W_v``, laid below each other, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
-    and biases stay. With ``words`` what changes least is the keys and values of such tokens; without, the weights. From
-    the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared key heads
-    of width d.
+    ``W_k`` and ``W_v``, stacked, are cut together by :func:`mha.functional.fit_latent`; queries, outputs
+    and biases stay. With ``tokens`` what changes least is the keys and values of such tokens; without, the matrices.
+    From the rank of the pair on nothing changes: at the latest with ``d_model``, and with 2 · g · d for g shared KV
+    heads of width d.
 
     :param layer: a layer of plain heads, which may share keys.
     :param d_latent: how many numbers are kept for each token, 1 to ``d_model``.
-    :param words: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
+    :param tokens: thousands of rows that the layer usually reads, (..., d_model), such as what a forward hook has
         seen; none unless given.
-    :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for words of another width, and for a layer
-        that computes something else than plain heads which may share keys: it is tried on a few random words.
-    :Differs from the paper: it trains latents from the start and converts nothing.
+    :Raises: ValueError where ``d_latent`` is below 1 or above ``d_model``, for tokens of another width, and for a layer
+        that computes something other than plain heads which may share keys: it is tried on a few random tokens.
+    :Differs from the paper: it trains latents from scratch and converts nothing.
     :Taught in: compress.
     """
     name = type(layer).__name__
@@ -470,19 +471,19 @@ def compress(layer: Heads, d_latent: int, words: Float[Tensor, "... m"] | None =
     wrong = own or any(tuple(linear.weight.shape) != shared for linear in (layer.W_k, layer.W_v))
     if wrong or tuple(layer.W_q.weight.shape) != (layer.heads * layer.d_head, layer.d_model):
         raise ValueError(f"{name} is no layer of plain heads over one sequence, which may share keys: give such a one")
-    if turns(layer.positions):
+    if rotates(layer.positions):
         raise ValueError(
-            f"this layer has {type(layer.positions).__name__} inside, which turn the keys behind W_k: such keys are "
+            f"this layer has {type(layer.positions).__name__} inside, which rotate the keys after W_k: such keys are "
             "not made from a latent. Take a layer without them"
         )
     if not 1 <= d_latent <= layer.d_model:
-        raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a word, where nothing changes")
-    found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, words)
+        raise ValueError(f"d_latent = {d_latent}: 1 to {layer.d_model}, the width of a token, where nothing changes")
+    found = fit_latent(layer.W_k.weight, layer.W_v.weight, d_latent, tokens)
     whole = Latent(torch.eye(layer.d_model), layer.W_k.weight, layer.W_v.weight)
     old, new = copy.deepcopy(layer).double().eval(), _remade(layer, whole).double().eval()
     x = torch.arange(3.0 * layer.d_model, dtype=torch.float64).sin().view(1, 3, -1).to(layer.W_q.weight.device)
     if not torch.allclose(old(x), new(x), rtol=1e-3, atol=1e-3 * float(old(x).abs().max())):
-        raise ValueError(f"{name} computes something else than plain heads: on random words its output differs")
+        raise ValueError(f"{name} computes something other than plain heads: on random tokens its output differs")
     return _remade(layer, found)
 
 

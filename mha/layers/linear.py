@@ -1,4 +1,4 @@
-"""Layers whose memory does not grow: every word is written into one table of numbers, and reading is a product.
+"""Layers with a state instead of a KV cache: every token is written into one matrix of fixed size.
 
 :Taught in: overwrite.
 """
@@ -28,19 +28,19 @@ from mha.layers.cost import Cost, Part, count_linear, count_weights
 from mha.layers.hooks import Tap
 from mha.layers.multi_head import Heads
 
-OPEN = 4.0  # added before the sigmoid of a decay: at first a word leaves 98 % of the memory
+OPEN = 4.0  # added before the sigmoid of a decay: at first a token leaves 98 % of the state
 ONES = 1  # channels that linear attention adds to its values, for the sum of the weights
 
 
 class StateCache(KeyValueCache):
-    """Remember all words in one table of fixed size: nothing is kept for each word, however many there are.
+    """Remember all tokens in one state of fixed size: nothing is kept for each token, however many there are.
 
-    Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Padding stands
+    Pass it to a layer, ``layer(x_new, cache=cache, is_causal=True)``, as a :class:`mha.KeyValueCache`. Padding is
     in front and is never written.
 
     :Shapes: the state (b, h, d, c), of linear attention (b, h, d, c + 1); padding (b,).
     :Raises: ValueError as :class:`mha.KeyValueCache`, but for its capacity, which does not matter; and for a mask that
-        hides anything but the padding: what is in the table cannot be hidden any more.
+        hides anything but the padding: what is in the state cannot be hidden any more.
     :Taught in: overwrite.
     """
 
@@ -70,7 +70,7 @@ class StateCache(KeyValueCache):
         """Refuse a call before anything is stored.
 
         A mask may hide the padding, which the cache does by itself, and nothing else; to see that, its numbers are
-        read, which waits for the device. Without a mask nobody waits.
+        read, which waits for the device. Without a mask nothing waits.
         """
         LayerCache.admit(self, layer, query, key, value, mask)
         check_growing(layer, query, key, value, mask, self._length)
@@ -94,21 +94,21 @@ class StateCache(KeyValueCache):
         shown = self.mask(query.shape[1])
         if mask is not None and bool((mask != (True if shown is None else shown)).any()):
             raise ValueError(
-                f"mask {tuple(mask.shape)} hides something else than the cache's padding: the cache keeps one table "
-                "for all tokens and cannot hide one of them. Leave out tokens that nobody may read, or feed the "
+                f"mask {tuple(mask.shape)} hides something other than the cache's padding: the cache keeps one state "
+                "for all tokens and cannot hide one of them. Leave out tokens that no query may read, or feed the "
                 "sequence without a cache"
             )
         return shown
 
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of the new tokens only: the layer writes them, and :meth:`keep` stores the table.
+        """Return the keys and values of the new tokens only: the layer writes them, and :meth:`keep` stores the state.
 
-        There is no room for each token.
+        Nothing is kept for each token.
         """
         return k, v
 
     def keep(self, state: Float[Tensor, "b h d c"], new: int) -> None:
-        """Store the table, after ``new`` tokens more.
+        """Store the state, after ``new`` tokens more.
 
         :param state: the new state.
         :param new: how many tokens were written into it.
@@ -144,7 +144,7 @@ def refuse_plain(kind: type[Heads], layer: Heads, why: str) -> NoReturn:
 
 
 def hides_alike(mask: Tensor | None) -> bool:
-    """Whether a mask hides the same words from all queries, or nothing.
+    """Whether a mask hides the same tokens from all queries, or nothing.
 
     :param mask: (i, j) or (b, h, i, j), or nothing.
     """
@@ -152,7 +152,7 @@ def hides_alike(mask: Tensor | None) -> bool:
 
 
 def watched_places(layer: Heads) -> list[str]:
-    """Name the places of weights at which somebody watches.
+    """Name the watched taps of weights.
 
     :param layer: the layer whose taps are asked.
     """
@@ -161,7 +161,7 @@ def watched_places(layer: Heads) -> list[str]:
 
 
 def refuse_watching(layer: Heads, cache: object) -> None:
-    """Refuse to show weights behind a table: the words that they would belong to are not kept.
+    """Refuse to show weights with a state: the tokens that they would belong to are not kept.
 
     :param layer: the layer that is called.
     :param cache: what it was called with.
@@ -169,19 +169,19 @@ def refuse_watching(layer: Heads, cache: object) -> None:
     watched = watched_places(layer)
     if watched and isinstance(cache, StateCache):
         raise ValueError(
-            f"somebody watches or edits the {' and '.join(watched)} of this layer, but behind a StateCache there are "
-            "none: the earlier words are one table. Watch 'heads', or feed the text without a cache"
+            f"the {' and '.join(watched)} of this layer are watched or edited, but with a StateCache there are "
+            "none: the earlier tokens are one state. Watch 'heads', or feed the sequence without a cache"
         )
 
 
 def refuse_dropout(layer: Heads) -> None:
-    """Refuse to drop weights behind a table: there are none.
+    """Refuse to drop weights with a state: there are none.
 
     :param layer: the layer that is called with a state.
     """
     if layer.training and layer.dropout > 0:
         raise ValueError(
-            f"dropout = {layer.dropout} drops weights in training, but behind a StateCache there are none: call "
+            f"dropout = {layer.dropout} drops weights in training, but with a StateCache there are none: call "
             "layer.eval()"
         )
 
@@ -189,16 +189,16 @@ def refuse_dropout(layer: Heads) -> None:
 class LinearAttention(Heads):
     """Attend with linear attention: products of positive features and no softmax, so that one state holds all tokens.
 
-    The weight of word j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
+    The weight of token j for query i is φ(q_i)·φ(k_j), divided by the sum of its row.
 
     :Changes: the weights, which are products of features, φ(x) = x + 1 above 0 and eˣ below; the order of the products,
         φ(Q) (φ(K)ᵀ V) instead of (φ(Q) φ(K)ᵀ) V.
-    :Costs: the weights of a plain layer; 4·h·d·(d + 1) operations a word besides the projections, and a state of
-        h·d·(d + 1) numbers, however long the text is. A causal call works in chunks of 64 words, and adds
-        2·64·h·(2·d + 1) a word. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
+    :Costs: the parameters of a plain layer; 4·h·d·(d + 1) FLOPs per token besides the projections, and a state of
+        h·d·(d + 1) numbers, however long the sequence is. A causal call works in chunks of 64 tokens, and adds
+        2·64·h·(2·d + 1) per token. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
     :Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
-    :Raises: ValueError for scores or weights that are watched behind a cache, for dropout behind a cache, for masks
-        behind a cache that hide more than its padding, and as MultiHeadAttention.
+    :Raises: ValueError for scores or weights that are watched with a cache, for dropout with a cache, for masks
+        with a cache that hide more than its padding, and as MultiHeadAttention.
     :Source: Katharopoulos et al. 2020.
     :Differs from the released code: features below 0 are eˣ itself, where elu(x) + 1 rounds small ones to 0.
     :Taught in: overwrite.
@@ -235,7 +235,7 @@ class LinearAttention(Heads):
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
-        """Project, write, read, merge; or the explicit formula, where somebody needs its weights."""
+        """Project, write, read, merge; or the explicit formula, if its weights are needed."""
         check_table(self, cache)
         if isinstance(cache, StateCache):
             refuse_dropout(self)
@@ -251,7 +251,7 @@ class LinearAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def needs_weights(self, mask: Tensor | None) -> bool:
-        """Whether somebody looks at the weights, drops some, or hides other words from each query.
+        """Whether the weights are watched or dropped, or different tokens are hidden from different queries.
 
         So it is in a graph that is exported too: chunks would be counted once, for one length.
 
@@ -265,7 +265,7 @@ class LinearAttention(Heads):
         )
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool) -> Tensor:
-        """Read with the weights written down: (b, h, i, d).
+        """Read with the weights materialized: (b, h, i, d).
 
         :param q: queries, (b, h, i, d), before φ.
         :param k: keys, (b, h, j, d), before φ.
@@ -293,7 +293,7 @@ class LinearAttention(Heads):
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
         """Count one call on paper, as :meth:`Heads.cost` does; ``stored`` counts the explicit formula.
 
-        With ``fresh`` it counts a causal call behind a cache: i new words, in chunks.
+        With ``fresh`` it counts a causal call with a cache: i new tokens, in chunks.
         """
         cost = super().cost(b, i, j, fresh=fresh, stored=stored)
         count = _Count(self, b, self.d_head, self.d_head + ONES)
@@ -311,22 +311,23 @@ class LinearAttention(Heads):
 class DeltaAttention(Heads):
     """Write each token over what its key read before (Gated DeltaNet): the last value under a key is what comes back.
 
-    T ← αT + β kᵀ(v − αkT), and then the read is qT. The memory T (d × d in each head) decays by α, and the part β of
+    T ← αT + β kᵀ(v − αkT), and then the output is qT. The state T (d × d in each head) decays by α, and the part β of
     what the key k reads is replaced by the value v. Queries and keys are brought to length 1; α and β are numbers of
-    each word in each head.
+    each token in each head.
 
-    :Changes: the read, which no weights make: the order in which words are written decides. There is no softmax.
-    :Costs: d_model + 1 weights a head for β and as many for α; 6·h·d² operations a word besides the projections, and a
-        state of h·d² numbers, however long the text is. Several words are read in chunks of 64, which adds a table
-        of 64 × 64 and a system of 64 equations to each.
+    :Changes: the head output, which no weights make: it depends on the order in which tokens are written. There is no
+        softmax.
+    :Costs: d_model + 1 parameters per head for β and as many for α; 6·h·d² FLOPs per token besides the projections, and
+        a state of h·d² numbers, however long the sequence is. Several tokens are read in chunks of 64, which adds a
+        matrix of 64 × 64 and a system of 64 equations to each.
     :Shapes: as :class:`mha.MultiHeadAttention`, with a mask (b, 1, 1, i) or (b, h, 1, i), True = is a token; a state is
         (b, h, d, d).
-    :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different words from
-        different queries, for scores or weights that are watched behind a cache, and as MultiHeadAttention.
-    :Source: Yang et al. 2024 for the delta rule over a text, Yang et al. 2025 for the decay.
-    :Differs from the paper: no short convolution before, no norm and no gate behind the read.
-    :Differs from the released code: α is the sigmoid of W x + 4, there exp(−e^A · softplus(W x + b)); the read is not
-        divided by √d, which ``W_o`` can do; a word that the mask hides neither writes nor decays.
+    :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different tokens from
+        different queries, for scores or weights that are watched with a cache, and as MultiHeadAttention.
+    :Source: Yang et al. 2024 for the delta rule over a sequence, Yang et al. 2025 for the decay.
+    :Differs from the paper: no short convolution before, no norm and no gate after the head output.
+    :Differs from the released code: α is the sigmoid of W x + 4, there exp(−e^A · softplus(W x + b)); the output is not
+        divided by √d, which ``W_o`` can do; a token that the mask hides neither writes nor decays.
     :Taught in: overwrite.
     """
 
@@ -367,7 +368,7 @@ class DeltaAttention(Heads):
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b i m"]:
-        """Project, write and read word after word, merge."""
+        """Project, write and read token after token, merge."""
         check_table(self, cache)
         if isinstance(cache, MemoryCache) or (key is not None and key is not query):
             refuse_memory(self, key)
@@ -376,10 +377,10 @@ class DeltaAttention(Heads):
         q, k, v = self._project(query, key, value, cache)
         q, k = (F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1) for x in (q, k))
         beta, log_decay = self.rates(query)
-        words = written(mask, k)
-        if words is not None:
-            k, beta = k.masked_fill(~words.mT, 0), beta.masked_fill(~words[:, :, 0], 0)
-            log_decay = None if log_decay is None else log_decay.masked_fill(~words[:, :, 0], 0)
+        tokens = written(mask, k)
+        if tokens is not None:
+            k, beta = k.masked_fill(~tokens.mT, 0), beta.masked_fill(~tokens[:, :, 0], 0)
+            log_decay = None if log_decay is None else log_decay.masked_fill(~tokens[:, :, 0], 0)
         if watched_places(self) or torch.compiler.is_exporting():  # chunks would be counted once, for one length
             scores = self.at_scores(q @ k.mT)
             weights = self.at_weights(make_delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
@@ -393,7 +394,7 @@ class DeltaAttention(Heads):
         return self.W_o(core.merge_heads(self.at_heads(heads)))
 
     def rates(self, x: Float[Tensor, "b n m"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"] | None]:
-        """Return how much of what a key reads each word overwrites (β), and the logarithm of the decay (log α).
+        """Return how much of what a key reads each token overwrites (β), and the logarithm of the decay (log α).
 
         :param x: the layer's input.
         """
@@ -404,7 +405,7 @@ class DeltaAttention(Heads):
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
         """Refuse: no setting of this layer is softmax attention."""
-        refuse_plain(cls, layer, "what a word reads depends on the order in which the others were written")
+        refuse_plain(cls, layer, "what a token reads depends on the order in which the others were written")
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> StateCache:
@@ -413,7 +414,7 @@ class DeltaAttention(Heads):
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does: i words, whatever stands before them."""
+        """Count one call on paper, as :meth:`Heads.cost` does: i tokens, whatever is before them."""
         super().cost(b, i, j, fresh=fresh)  # refuses lengths that no call can have
         cost = super().cost(b, i, j, fresh=i, stored=stored)
         rates = [linear for linear in (self.write, self.decay) if linear is not None]
@@ -434,38 +435,38 @@ class DeltaAttention(Heads):
 
 
 def check_table(layer: Heads, cache: object) -> None:
-    """Refuse caches that keep something else than the layer writes, and what cannot be had behind a table."""
+    """Refuse caches that keep something other than the layer writes, and what cannot be had with a state."""
     if cache is not None and not isinstance(cache, StateCache | MemoryCache):
         raise TypeError(
-            f"cache = {described(cache)}: {type(layer).__name__} keeps one table for all words, give "
+            f"cache = {described(cache)}: {type(layer).__name__} keeps one state for all tokens, give "
             "layer.new_cache(), or mha.layers.MemoryCache() for a memory"
         )
     refuse_watching(layer, cache)
 
 
 def refuse_memory(layer: Heads, key: object) -> NoReturn:
-    """Refuse another sequence: it has no place in the order of the words.
+    """Refuse another sequence: it has no place in the order of the tokens.
 
     :param layer: the layer that is called.
     :param key: what it was called with.
     """
     raise ValueError(
-        f"key = {described(key)} is another sequence, but {type(layer).__name__} reads what its own words have "
+        f"key = {described(key)} is another sequence, but {type(layer).__name__} reads what its own tokens have "
         "written, in their order: use LinearAttention or MultiHeadAttention over a memory"
     )
 
 
 def check_order(layer: Heads, query: Tensor, is_causal: bool) -> None:
-    """Refuse a call that is not causal: every word reads what the words before it have written, and itself."""
+    """Refuse a call that is not causal: every token reads what the tokens before it have written, and itself."""
     if not is_causal and query.shape[1] > 1:
         raise ValueError(
-            f"is_causal = {is_causal} with {query.shape[1]} words: {type(layer).__name__} writes word after word, so "
-            "no word can read later ones. Say is_causal=True"
+            f"is_causal = {is_causal} with {query.shape[1]} tokens: {type(layer).__name__} writes token after token, "
+            "so no token can read later ones. Say is_causal=True"
         )
 
 
 def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
-    """Say which of the newest tokens, whose keys these are, are written into the table; None is all of them.
+    """Say which of the newest tokens, whose keys these are, are written into the state; None is all of them.
 
     :param mask: of the call, (b, h, 1, j) or as it broadcasts to that.
     :param k: the newest keys.
@@ -474,8 +475,8 @@ def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
         return None
     if not hides_alike(mask):
         raise ValueError(
-            f"mask of shape {tuple(mask.shape)} hides other words from each query, but all queries read one table: "
-            "give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
+            f"mask of shape {tuple(mask.shape)} hides different tokens from different queries, but all read one "
+            "state: give a mask (batch, 1, 1, keys), as mha.padding_mask makes one, and is_causal=True for the future"
         )
     n = k.shape[2]
     return (mask if mask.ndim == 4 else mask[None, None]).expand(-1, -1, 1, -1)[..., -n:].expand(-1, -1, 1, n)
@@ -485,7 +486,7 @@ def written(mask: Tensor | None, k: Tensor) -> Bool[Tensor, "b h 1 j"] | None:
 
 
 class _Count:
-    """Count what the forms multiply and move, for heads that write tables of d × c numbers."""
+    """Count what the forms multiply and move, for heads that write states of d × c numbers."""
 
     def __init__(self, layer: Heads, b: int, d: int, c: int) -> None:
         self.all, self.d, self.c = b * layer.heads, d, c
@@ -497,16 +498,16 @@ class _Count:
         """Bytes of the state."""
         return self.state_size * self.all * self.d * self.c
 
-    def part(self, flops: int, words: int) -> Part:
-        """Multiply, and move the keys or queries of some words, their values or reads, and the state."""
-        return Part(self.all * flops, self.size * self.all * words * (self.d + self.c) + self.bytes)
+    def part(self, flops: int, tokens: int) -> Part:
+        """Multiply, and move the keys or queries of some tokens, their values or outputs, and the state."""
+        return Part(self.all * flops, self.size * self.all * tokens * (self.d + self.c) + self.bytes)
 
     def at_once(self, i: int, j: int) -> dict[str, Part]:
-        """Count j words that are written, and then i that read."""
+        """Count j tokens that are written, and then i that read."""
         return {"write": self.part(2 * j * self.d * self.c, j), "read": self.part(2 * i * self.d * self.c, i)}
 
     def causal(self, n: int, *, erase: bool) -> dict[str, Part]:
-        """Count n words that write and read in turn."""
+        """Count n tokens that write and read in turn."""
         product = 2 * n * self.d * self.c
         if n == 1:
             return {"write": self.part((2 if erase else 1) * product, n), "read": self.part(product, n)}
@@ -523,12 +524,12 @@ class _Count:
         return parts | ({"solve": self.solve(chunk, chunks, self.d + self.c)} if erase else {})
 
     def solve(self, chunk: int, chunks: int, columns: int) -> Part:
-        """Count the triangular systems; torch's counter of operations knows nothing of them."""
+        """Count the triangular systems; torch's counter of FLOPs knows nothing of them."""
         numbers = chunks * (chunk**2 + 2 * chunk * columns)
         return Part(self.all * chunks * chunk**2 * columns, self.state_size * self.all * numbers)
 
     def explicit(self, cost: Cost, n: int) -> Cost:
-        """Add what it takes to write the weights down: the products of keys with keys, and one system for all words."""
+        """Add the cost of materialized weights: the products of keys with keys, and one system for all tokens."""
         system = Part(self.all * 2 * n**2 * self.d, self.size * self.all * (2 * n * self.d + n**2))
         return replace(cost, parts=cost.parts | {"system": system, "solve": self.solve(n, 1, n)})
 
@@ -545,8 +546,8 @@ class _Count:
     def held(self, n: int, *, made: int, rated: bool, erase: bool, decay: bool, first: bool) -> int:
         """Count the numbers of a head that live at the fullest moment of a causal call.
 
-        ``made`` are those of each word before it is cut into chunks; ``rated`` words are multiplied by β, and without
-        decay they are read as they were cut; the ``first`` call makes the table that others find in the cache.
+        ``made`` are those of each token before it is cut into chunks; ``rated`` tokens are multiplied by β, and without
+        decay they are read as they were cut; the ``first`` call makes the state that others find in the cache.
         """
         state = self.d * self.c
         if n == 1:
@@ -558,5 +559,5 @@ class _Count:
         solving = (1 + erase + decay) * table + decay * rows * self.d + 3 * erase * rows * (self.c + self.d)
         tables = (2 + decay + (first or rows > chunk)) * state  # the old one, what is left of it, a product, the sum
         reading = written + 2 * decay * rows * self.d + (1 + erase + decay) * table + rows * self.c
-        reading += max(tables, rows * self.c + state)  # at the end the reads of all chunks are joined
+        reading += max(tables, rows * self.c + state)  # at the end the outputs of all chunks are joined
         return n * made + rows * (2 * self.d + self.c) + max(building, solving, reading)

@@ -1,4 +1,4 @@
-"""Cross-attention that also carries an average of the decoder's own words, so that self-attention can go.
+"""Cross-attention that also carries an average of the decoder's own tokens, so that self-attention can go.
 
 :Taught in: merge_and_deepen.
 """
@@ -21,9 +21,9 @@ from mha.layers.multi_head import Heads
 
 
 class MergedCache(MemoryCache):
-    """Remember the memory's keys and values, and the sum of the own values so far: one vector a head.
+    """Remember the memory's keys and values, and the sum of the decoder's own values so far: one vector per head.
 
-    Pass it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the words.
+    Pass it to a layer, ``layer(x_new, memory, cache=cache)``; it does not grow with the tokens.
 
     :Raises: ValueError as :class:`MemoryCache`, and where gradients are asked for.
     :Taught in: merge_and_deepen.
@@ -68,13 +68,13 @@ def check_width(d_model: int, vdim: int) -> None:
     """Refuse a memory that the same values cannot be made of."""
     if vdim != d_model:
         raise ValueError(
-            f"vdim = {vdim}, but d_model = {d_model}: one W_v makes the values of the memory and of the own words, so "
-            "both need one width; or say average=False"
+            f"vdim = {vdim}, but d_model = {d_model}: one W_v makes the values of the memory and of the decoder's "
+            "tokens, so both need one width; or say average=False"
         )
 
 
 def check_own_mask(own_mask: Tensor, query: Tensor, name: str = "own_mask") -> None:
-    """Refuse a mask that does not say which of the own words count."""
+    """Refuse a mask that does not say which of the decoder's own tokens count."""
     check_is_tensor(name, own_mask)
     b, i = query.shape[:2]
     if own_mask.ndim != 4 or own_mask.shape[0] not in (1, b) or own_mask.shape[1:3] != (1, 1) or own_mask.shape[3] < i:
@@ -86,29 +86,29 @@ def check_own_mask(own_mask: Tensor, query: Tensor, name: str = "own_mask") -> N
 def check_call(query: Tensor, key: Tensor | None, own_mask: Tensor | None, cache: LayerCache | None) -> None:
     """Refuse a call that has nothing to read, or a cache without a running sum."""
     if key is None:
-        raise ValueError("key = None: a merged layer reads a memory and averages its own words: call layer(x, memory)")
+        raise ValueError("key = None: a merged layer reads a memory and averages its own tokens: call layer(x, memory)")
     if cache is not None and not isinstance(cache, MergedCache):
-        raise ValueError(f"cache = {described(cache)} keeps no running sum of the own words: use layer.new_cache()")
+        raise ValueError(f"cache = {described(cache)} keeps no running sum of tokens: use layer.new_cache()")
     if own_mask is not None:
         check_own_mask(own_mask, query)
 
 
 class MergedAttention(Heads):
-    """Attend with merged attention: read a memory, and add an average.
+    """Attend with merged attention: attend to a memory, and add an average.
 
-    To each head the average of the decoder's own values up to the present word is added.
+    The average of the decoder's own values up to the present token is added to each head output.
 
     :Plain when: ``average`` is False: cross-attention.
-    :Changes: the heads, by Σ_{n ≤ i} W_v x_n / i, which the same ``W_v`` makes that reads the memory. There are no
-        queries, keys and output matrix for the own words: one ``W_o`` mixes the sum.
-    :Costs: the weights of one plain layer, where a decoder has two; the average needs i · d_model² more operations and
-        no scores. Behind a cache it is a running sum of one vector a head.
+    :Changes: the head outputs, by Σ_{n ≤ i} W_v x_n / i, with the same ``W_v`` that reads the memory. There are no
+        queries, keys and output matrix for the decoder's own tokens: one ``W_o`` mixes the sum.
+    :Costs: the parameters of one plain layer, where a decoder has two; the average needs 2 · i · d_model² more FLOPs
+        and no scores. With a cache it is a running sum of one vector per head.
     :Shapes: as :class:`mha.MultiHeadAttention`, with values (b, j, d_model); the mask is for the memory.
     :Raises: ValueError without a memory, for values of another width, and for a cache without a running sum.
     :Source: Zhang et al. 2019, the merged attention sublayer.
-    :Differs from the released code: in decoding, words that ``own_mask`` hides do not count in the length of the
-        average; there they do. In training neither counts them, but at the hidden places themselves the outputs
-        differ: here such a word reads the average of what stands before it.
+    :Differs from the released code: in decoding, tokens that ``own_mask`` hides do not count in the length of the
+        average; there they do. In training neither counts them, but at the hidden positions themselves the outputs
+        differ: here such a token reads the average of what is before it.
     :Taught in: merge_and_deepen.
     """
 
@@ -131,7 +131,7 @@ class MergedAttention(Heads):
     ) -> None:
         """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
-        :param average: whether the average of the own values is added.
+        :param average: whether the average of the decoder's own values is added.
         """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
@@ -152,7 +152,7 @@ class MergedAttention(Heads):
     ) -> Float[Tensor, "b i m"]:
         """Project, attend, add the average, merge.
 
-        :param own_mask: (b, 1, 1, i) for the own tokens, True = counts in the average; all count unless given.
+        :param own_mask: (b, 1, 1, i) for the decoder's own tokens, True = counts in the average; all unless given.
         """
         if self.average:
             check_call(query, key, own_mask, cache)
@@ -164,10 +164,10 @@ class MergedAttention(Heads):
     def add_average(
         self, heads: Float[Tensor, "b h i d"], x: Tensor, own_mask: Tensor | None, cache: LayerCache | None
     ) -> Float[Tensor, "b h i d"]:
-        """Add the average of the own words to what the heads have read, unless it is switched off.
+        """Add the average of the decoder's own tokens to the head outputs, unless it is switched off.
 
         :param heads: the head outputs, from the memory.
-        :param x: the own tokens, (b, i, d_model).
+        :param x: the decoder's own tokens, (b, i, d_model).
         :param own_mask: as in :meth:`forward`.
         :param cache: where the running sum is kept.
         """
@@ -175,15 +175,15 @@ class MergedAttention(Heads):
             running = None if cache is None else cast(MergedCache, cache)  # check_call has looked
             return heads + self.own_average(x, own_mask, running)
         if isinstance(cache, MergedCache):
-            cache._length += x.shape[1]  # nothing to remember, but these words have been fed
+            cache._length += x.shape[1]  # nothing to remember, but these tokens have been fed
         return heads
 
     def own_average(
         self, x: Float[Tensor, "b i m"], own_mask: Tensor | None = None, cache: MergedCache | None = None
     ) -> Float[Tensor, "b h i d"]:
-        """Average the values of all own words so far, in every head.
+        """Average the values of all the decoder's own tokens so far, in every head.
 
-        :param x: the own tokens.
+        :param x: the decoder's own tokens.
         :param own_mask: as in :meth:`forward`.
         :param cache: the running sum of earlier calls; the sum begins with x unless given.
         """
@@ -203,14 +203,14 @@ class MergedAttention(Heads):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> MergedCache:
-        """Make an empty cache for this layer; a running sum needs the same room for any number of words."""
+        """Make an empty cache for this layer; a running sum needs the same memory for any number of tokens."""
         check_whole(capacity=capacity)
         check_no_padding(self, padding)
         return MergedCache()
 
     @checked
     def cost(self, b: int, i: int, j: int | None = None, *, fresh: int | None = None, stored: bool = False) -> Cost:
-        """Count one call on paper, as :meth:`Heads.cost` does, and the average of the own words."""
+        """Count one call on paper, as :meth:`Heads.cost` does, and the average of the decoder's own tokens."""
         cost = super().cost(b, i, j, fresh=fresh, stored=stored)
         if not self.average:
             return cost

@@ -29,7 +29,7 @@ Layer = TypeVar("Layer", bound="Heads")
 
 
 class Heads(nn.Module):
-    """The algorithm that all layers share: four projections, the split into heads, the read, and the merge.
+    """The algorithm that all layers share: four projections, the split into heads, the weighted sum, the merge.
 
     A variant is a class under this one that changes one of these steps, and inherits the others:
 
@@ -40,8 +40,8 @@ class Heads(nn.Module):
     - ``of_heads`` names the parts of its own that have rows for each head, so that heads can be taken out;
     - ``plain_settings`` and ``_become`` make it from a plain layer.
 
-    The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no weights. ``positions`` is a slot for positions
-    that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
+    The three taps ``at_scores``, ``at_weights`` and ``at_heads`` hold no parameters. ``positions`` is a slot for
+    positions that act inside the layer, such as :class:`mha.RotaryPositions`; it is empty at first.
 
     :Shapes: ``W_q`` (d_model → h·d), ``W_k`` (kdim → g·d), ``W_v`` (vdim → g·d), ``W_o`` (h·d → d_model), for h heads
         and g KV heads of width d.
@@ -82,8 +82,8 @@ class Heads(nn.Module):
         :param bias: True, False, or the letters of the projections that have one, such as "qkv".
         :param dropout: the share of attention weights dropped in training, at least 0 and below 1.
         :param positions: what acts on queries, keys or scores inside the layer; nothing unless given.
-        :param device: where the weights are made; torch's default unless given.
-        :param dtype: the type of the weights; torch's default unless given.
+        :param device: where the parameters are made; torch's default unless given.
+        :param dtype: the type of the parameters; torch's default unless given.
         """
         super().__init__()
         self.d_model, self.heads, self.kv_heads = d_model, heads, heads if kv_heads is None else kv_heads
@@ -127,7 +127,7 @@ class Heads(nn.Module):
         return self.W_o(core.merge_heads(heads))
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
-        """Make queries, keys and values and cut them into heads: q (b, h, i, d), k and v (b, g, j, d)."""
+        """Make queries, keys and values and split them into heads: q (b, h, i, d), k and v (b, g, j, d)."""
         start = 0 if cache is None else cache.length
         q = self._into_heads(self.W_q(query), self.heads, start)
         if cache is not None and cache.holds(key):
@@ -139,13 +139,13 @@ class Heads(nn.Module):
             return q, k, v
         k, v = cache.update(k, v)
         if raw and self.positions is not None:
-            k = self.positions.turn(k, cache.length - k.shape[2])
+            k = self.positions.rotate(k, cache.length - k.shape[2])
         return q, k, v
 
     def _into_heads(self, x: Tensor, heads: int, start: int | None) -> Tensor:
-        """Cut queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
+        """Split queries or keys into heads, and mark positions from ``start`` on where the layer has a way to."""
         x = core.split_heads(x, heads)
-        return x if self.positions is None or start is None else self.positions.turn(x, start)
+        return x if self.positions is None or start is None else self.positions.rotate(x, start)
 
     def changes(self) -> Changes:
         """Say what this kind of layer changes between scores and weights; plain attention changes nothing."""
@@ -168,7 +168,7 @@ class Heads(nn.Module):
         explicit: bool = False,
         changes: Changes | None = None,
     ) -> Tensor:
-        """Read past the taps, and gate what was read: (b, h, i, d)."""
+        """Read past the taps, and gate the head outputs: (b, h, i, d)."""
         changes = self._with_watchers(self.changes() if changes is None else changes)
         scale = self.scale if scale is None else scale
         heads = self._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, changes=changes)
@@ -196,7 +196,7 @@ class Heads(nn.Module):
         """Read from the values: softmax(q kᵀ · scale) v, with this layer's dropout in training.
 
         On torch's fused kernel; where there are ``changes``, or with ``explicit``, in single steps: the scores
-        q kᵀ · scale, changed; masked; the softmax, or what takes its place; the weights, changed; weights · v.
+        q kᵀ · scale, changed; masked; the softmax, or what replaces it; the weights, changed; weights · v.
         """
         dropout = self.dropout if self.training else 0.0
         return core.attend(
@@ -236,7 +236,7 @@ class Heads(nn.Module):
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Make queries, keys and values and cut them into heads: three tensors (b, h, n, d).
+        """Make queries, keys and values and split them into heads: three tensors (b, h, n, d).
 
         With a cache the keys and values of the past come first.
 
@@ -273,7 +273,7 @@ class Heads(nn.Module):
         :param mask: (i, j) or (b, h, i, j), True = may look; everything may be looked at unless given.
         :param is_causal: whether each token sees only itself and what came before.
         :param scale: of the scores; the layer's own unless given.
-        :param explicit: whether the formula is written out (eager), instead of torch's fused kernel.
+        :param explicit: whether the explicit formula runs (eager), instead of torch's fused kernel.
         :param changes: in the place of what :meth:`changes` says.
         :param gates: what the head outputs are multiplied by, (b, h, i) or (b, h, i, d); nothing unless given.
         :Raises: ValueError for a layer whose formula needs more than q, k and v, and for one with gates that gets none.
@@ -352,7 +352,7 @@ class Heads(nn.Module):
     @checked
     @torch.no_grad()
     def from_plain(cls: type[Layer], layer: "Heads", **settings: Any) -> Layer:
-        """Make a layer of this kind with the weights of a plain one.
+        """Make a layer of this kind with the parameters of a plain one.
 
         :param layer: a plain layer, such as :class:`mha.MultiHeadAttention`.
         :param settings: keywords of the constructor. Without any the new layer computes what the plain one does.
@@ -374,7 +374,7 @@ class Heads(nn.Module):
         return layer.settings()
 
     def _become(self, layer: "Heads") -> None:
-        """Take the weights of a plain layer, and let parts of one's own change nothing."""
+        """Take the parameters of a plain layer, and let parts of its own change nothing."""
         for name, weight in layer.named_parameters():
             self.get_parameter(name).copy_(weight)
 
@@ -434,9 +434,9 @@ class Heads(nn.Module):
 
 
 class MultiHeadAttention(Heads):
-    """Attend several times at once (MHA), each time with own queries, keys and values, and mix what was read.
+    """Attend several times in parallel (MHA), each time with own queries, keys and values, and mix the head outputs.
 
-    :Costs: 4 · d_model² weights and 8·n·d_model² + 4·n²·d_model operations, whatever the number of heads.
+    :Costs: 4 · d_model² parameters and 8·n·d_model² + 4·n²·d_model FLOPs, whatever the number of heads.
     :Shapes: returns (b, i, d_model).
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
     :Source: Vaswani et al. 2017, section 3.2.2.

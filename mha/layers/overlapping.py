@@ -24,11 +24,11 @@ from mha.layers.multi_head import Heads, attention_layers
 class OverlappingAttention(Heads):
     """Attend with overlapping heads (MOHSA): each also reads the nearest channels of both neighbors.
 
-    Channels are meant, not words. The first and the last head have one neighbor; zeros stand where the other would be.
+    Channels overlap, not tokens. The first and the last head have one neighbor; zeros replace the other one.
 
     :Plain when: ``overlap`` is 0.
     :Changes: queries, keys and values after the projection; ``W_o`` reads heads · (d + 2 · overlap) channels.
-    :Costs: heads · 2 · overlap · d_model weights more in ``W_o``, and 8·n²·heads·overlap operations more to attend; a
+    :Costs: heads · 2 · overlap · d_model parameters more in ``W_o``, and 8·n²·heads·overlap FLOPs more to attend; a
         cache stays as it is.
     :Shapes: as :class:`mha.MultiHeadAttention`; ``d_head`` is d + 2 · overlap, what a head reads.
     :Raises: ValueError for an overlap below 0 or wider than a neighbor, and where heads are taken out.
@@ -79,7 +79,7 @@ class OverlappingAttention(Heads):
         return layer.settings(positions=False)
 
     def _become(self, layer: Heads) -> None:
-        """Give what is read from neighbors weights of 0 in ``W_o``."""
+        """Let ``W_o`` multiply what is read from neighbors by 0."""
         for name in ("W_q", "W_k", "W_v"):
             getattr(self, name).load_state_dict(getattr(layer, name).state_dict())
         blocks = layer.W_o.weight.unflatten(1, (layer.heads, -1))
@@ -131,7 +131,7 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
     :param layers: how many layers the model has.
     :param first: the overlap of the first layer, in channels; 0 unless given.
     :param every: after how many layers the overlap is one channel larger; 1 unless given.
-    :param falling: whether the order is turned round, so that the last layer has ``first``.
+    :param falling: whether the order is reversed, so that the last layer has ``first``.
     :Raises: ValueError where a number is out of range.
     :Source: Zhang et al. 2024; ``first=0, every=1`` is what the released code does: the first layer stays plain.
     :Taught in: overlap.

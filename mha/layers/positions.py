@@ -1,4 +1,4 @@
-"""Positions that act inside a layer: they compare where the query stands with where the key stands.
+"""Positions that act inside a layer: they compare the position of the query with the position of the key.
 
 :Taught in: positions.
 """
@@ -14,10 +14,10 @@ from mha.checks import check_like_weights, check_tensor, check_whole, checked, d
 
 @checked
 def one_hot_positions(n: int) -> Float[Tensor, "n n"]:
-    """Mark each position with a 1 in a channel of its own: the first code that comes to mind.
+    """Mark each position with a one-hot vector, a 1 in a channel of its own: the first code that comes to mind.
 
     :param n: how many positions, at least 1.
-    :Shapes: (n, n); concatenate it to the words.
+    :Shapes: (n, n); concatenate it to the tokens.
     :Raises: ValueError where n is below 1.
     :Taught in: why_attention.
     """
@@ -32,7 +32,7 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     :param n: how many positions, at least 1.
     :param d_model: the width of a token, an even number.
     :param base: 2π times it is nearly the longest wavelength, in positions; 10000 unless given.
-    :Shapes: (n, d_model); add it to the words. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
+    :Shapes: (n, d_model); add it to the tokens. Channels 2c and 2c+1 have wavelength 2π · base^(2c/d_model) positions.
     :Raises: ValueError where n is below 1, or d_model is not a positive even number.
     :Source: Vaswani et al. 2017, section 3.5.
     :Taught in: why_attention, positions.
@@ -53,7 +53,7 @@ def _waves(start: int, n: int, d_model: int, base: float) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Add the waves of :func:`sinusoidal_positions` to the words; there is nothing to learn and no longest sequence.
+    """Add the waves of :func:`sinusoidal_positions` to the tokens; there is nothing to learn and no longest sequence.
 
     :Shapes: x (b, n, d_model) gives (b, n, d_model); d_model must be even.
     :Raises: ValueError where d_model is odd.
@@ -73,12 +73,12 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Mark each position with a vector that is learned like any other weight, and add it to the words.
+    """Mark each position with a vector that is learned like any other parameter, and add it to the tokens.
 
-    :Costs: longest · d_model weights.
+    :Costs: longest · d_model parameters.
     :Shapes: x (b, n, d_model) gives (b, n, d_model), for n up to ``longest``.
     :Raises: ValueError for a sequence longer than ``longest``: a position that was never learned has no vector; and for
-        words of another width.
+        tokens of another width.
     :Source: Gehring et al. 2017, section 3.1; Devlin et al. 2019.
     :Taught in: why_attention, positions.
     """
@@ -105,7 +105,7 @@ class LearnedPositions(nn.Module):
         end = start + x.shape[1]
         check_like_weights("x", x, self.table)
         if x.shape[-1] != self.table.shape[1]:
-            raise ValueError(f"words {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
+            raise ValueError(f"tokens {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
         if start < 0 or end > len(self.table):
             wrong = start if start < 0 else end - 1
             raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
@@ -122,9 +122,9 @@ LAYOUTS = ("half", "interleaved")
 
 
 class RelativePositions(nn.Module):
-    """What a layer asks of its ``positions``: turn queries and keys, or change scores. This one does neither.
+    """What a layer asks of its ``positions``: rotate queries and keys, or change scores. This one does neither.
 
-    A layer calls :meth:`turn` on its queries and on its keys, after they are cut into heads and before a cache
+    A layer calls :meth:`rotate` on its queries and on its keys, after they are split into heads and before a cache
     stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
 
     :Taught in: positions.
@@ -132,8 +132,8 @@ class RelativePositions(nn.Module):
 
     bias: Callable[[Tensor], Tensor] | None = None
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Mark queries or keys that stand at positions ``start`` to ``start + n - 1``.
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Mark queries or keys at positions ``start`` to ``start + n - 1``.
 
         :param x: queries or keys.
         :param start: the position of the first one; 0 unless given.
@@ -152,12 +152,12 @@ class RelativePositions(nn.Module):
 class RotaryPositions(RelativePositions):
     """Rotate each query and key by angles that grow with its position (RoPE): a score depends on their distance.
 
-    The channels of a head are taken in pairs, and pair c of position n is turned by n · base^(−2c/d). With the
+    The channels of a head are taken in pairs, and pair c of position n is rotated by n · base^(−2c/d). With the
     layout "half" channel c is paired with c + d/2, with "interleaved" 2c with 2c + 1; :func:`mha.interop.relayout`
-    moves the weights of a layer from one to the other.
+    moves the parameters of a layer from one to the other.
 
     :Changes: queries and keys; never values.
-    :Costs: no weights, about 6·n·d operations for each head.
+    :Costs: no parameters, about 6·n·d FLOPs for each head.
     :Shapes: x (b, h, n, d) gives (b, h, n, d); d must be even.
     :Raises: ValueError for an odd d, for an unknown layout, for a base that is not positive.
     :Source: Su et al. 2021, section 3.2.
@@ -182,8 +182,8 @@ class RotaryPositions(RelativePositions):
             raise ValueError(f"precision = {precision}: it is torch.float64 or torch.float32")
         self.base, self.layout, self.precision = base, layout, precision
 
-    def turn(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
-        """Turn every pair of channels by the angle of its position."""
+    def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
+        """Rotate every pair of channels by the angle of its position."""
         check_tensor(4, x=x)
         check_whole(0, start=start)
         cos, sin = self._waves(x, start)
@@ -209,8 +209,8 @@ class LinearBias(RelativePositions):
     """Lower each score in proportion to the distance of query and key (ALiBi); each head has a slope of its own.
 
     :Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
-    :Costs: no weights; the explicit formula runs instead of the fused kernel.
-    :Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are behind a cache.
+    :Costs: no parameters; the explicit formula runs instead of the fused kernel.
+    :Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are with a cache.
     :Raises: ValueError for slopes of another number of heads.
     :Source: Press et al. 2022, section 3.
     :Differs from the released code: the same formula for every h; theirs mixes two series where h is no power of 2.

@@ -74,7 +74,7 @@ def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linea
     numbers = queries * linear.out_features // heads  # of the queries of one head
     unread = numbers * (heads - shared - chosen) * linear.weight.element_size()
     apart = 0 if shared + chosen == heads else chosen
-    heads_more = max(0, 3 * apart - heads)  # copies of queries and reads, at the fullest moment
+    heads_more = max(0, 3 * apart - heads)  # copies of queries and head outputs, at the fullest moment
     parts = dict(cost.parts)
     for name in ("scores", "read"):
         parts[name] = Part(parts[name].flops * (shared + chosen) // heads, parts[name].moved - unread)
@@ -82,22 +82,22 @@ def leave_out(cost: Cost, shared: int, chosen: int, heads: int, linear: nn.Linea
 
 
 class RoutedAttention(Heads):
-    """Attend with a mixture of heads (MoH): a router chooses heads for each query, and weighs what they read.
+    """Attend with a mixture of heads (MoH): a router chooses heads for each query, and weights their outputs.
 
     The first ``shared`` heads always work; of the others each query chooses ``chosen``. A query takes nothing from a
     head that it did not choose, and next to nothing is computed there (``mha.functional.dispatch`` says what);
     keys and values of all heads are needed, by other queries. Short inputs, and edits of scores or weights, compute
     all heads and multiply by gates of 0: the numbers are the same. ``gates`` names the router: "released" and "paper"
-    learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no weights (:class:`mha.layers.routers.NormRouter`).
+    learn (:class:`mha.layers.routers.HeadRouter`), "norms" has no parameters (:class:`mha.layers.routers.NormRouter`).
 
-    :Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router weights zero.
-        In the paper's units the gates sum to 1, and the layer is never plain.
-    :Changes: each head's read is multiplied by its gate before ``W_o``: the sum over heads becomes a weighted one.
-    :Costs: (heads + 2) · d_model more weights, or none. Of the operations between queries and keys the share
-        (shared + chosen) / heads remains, and what fills up heads that fewer queries chose, which :meth:`cost` does not
-        know beforehand; the projections stay whole.
+    :Plain when: ``chosen`` is heads − ``shared`` and the gates are "norms", or "released" with all router parameters
+        zero. In the paper's units the gates sum to 1, and the layer is never plain.
+    :Changes: each head output is multiplied by its gate before ``W_o``: the sum over heads becomes a weighted one.
+    :Costs: (heads + 2) · d_model more parameters, or none. Of the FLOPs between queries and keys the share
+        (shared + chosen) / heads remains, and the padding of heads that fewer queries chose, which :meth:`cost` does
+        not know beforehand; the projections stay whole.
     :Shapes: as :class:`mha.MultiHeadAttention`. Watch "gates" (b, h, i) and "probabilities" of the routed heads
-        (b, heads − shared, i); "heads" are seen behind their gates.
+        (b, heads − shared, i); "heads" are seen after their gates.
     :Raises: ValueError where no head works, more heads are to be chosen than are routed, or some never could be, and
         as MultiHeadAttention.
     :Source: Jin et al. 2024, section 3.2; section 3.3 for "norms".
@@ -177,10 +177,10 @@ class RoutedAttention(Heads):
     @classmethod
     @checked
     def from_plain(cls, layer: Heads, shared: int = 1, chosen: int | None = None, **settings: Any) -> "RoutedAttention":
-        """Make a routed layer with the weights of a plain one; by default all heads work and it is the same.
+        """Make a routed layer with the parameters of a plain one; by default all heads work and it is the same.
 
         A learned router begins at zero. Where fewer heads are chosen than routed it would have nothing to choose by:
-        there ``W_r`` keeps its random start.
+        there ``W_r`` keeps its random initialization.
 
         :param shared: how many heads always work.
         :param chosen: how many of the others each query chooses; all unless given.

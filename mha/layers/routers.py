@@ -61,7 +61,7 @@ def balance_loss(probabilities: Float[Tensor, "b r i"], gates: Float[Tensor, "b 
 
 
 def check_routed(x: Tensor, q: Tensor, linear: nn.Module | None) -> None:
-    """Refuse words that the router was not built for, and queries of other words."""
+    """Refuse tokens that the router was not built for, and queries of other tokens."""
     check_tensor(3, x=x)
     check_tensor(4, q=q)
     if (q.shape[0], q.shape[2]) != x.shape[:2]:
@@ -94,8 +94,8 @@ class HeadRouter(nn.Module):
     Shared heads always work; of the routed ones each query chooses ``chosen``. Watch the places "probabilities" (of
     all routed heads, before the choice) and "gates" (of all heads, 0 where a head does not work).
 
-    :Plain when: all routed heads are chosen, all weights are zero, and ``released``: then every gate is 1.
-    :Costs: d_model weights a head, and 2 · d_model for the first stage.
+    :Plain when: all routed heads are chosen, all parameters are zero, and ``released``: then every gate is 1.
+    :Costs: d_model parameters per head, and 2 · d_model for the first stage.
     :Shapes: x (b, i, d_model); gates (b, h, i), the shared heads first.
     :Source: Jin et al. 2024, equations 5 and 6.
     :Differs from the paper: ``released``, as in the authors' code, measures a gate in heads: the chosen probabilities
@@ -107,7 +107,7 @@ class HeadRouter(nn.Module):
 
     @checked
     def __init__(self, d_model: int, shared: int, routed: int, chosen: int, *, released: bool = True) -> None:
-        """Make the weights; a group without heads has none, and then there is no first stage either.
+        """Make the parameters; a group without heads has none, and then there is no first stage either.
 
         :param d_model: the width of a token.
         :param shared: how many heads always work.
@@ -158,14 +158,14 @@ class HeadRouter(nn.Module):
 class NormRouter(nn.Module):
     """Choose the routed heads with the longest queries, and let every head that works count in full.
 
-    It has no weights, and turns a trained layer into one that routes. A gate is 0 or 1; backward the gates of the
+    It has no parameters, and turns a trained layer into one that routes. A gate is 0 or 1; backward the gates of the
     chosen heads have the slope of their probabilities.
 
     :Plain when: all routed heads are chosen.
     :Source: Jin et al. 2024, section 3.3, equations 9 and 10.
-    :Differs from the paper: heads that do not work pass no slope to their probability, because nothing was read.
-    :Differs from the released code: the lengths' spread, by which they are divided, passes no slope, so that queries
-        of equal length, such as zeros, do no harm; a single routed head is allowed.
+    :Differs from the paper: heads that do not work pass no gradient to their probability, because nothing was read.
+    :Differs from the released code: the lengths' standard deviation, by which they are divided, passes no gradient, so
+        that queries of equal length, such as zeros, do no harm; a single routed head is allowed.
     :Taught in: route.
     """
 
@@ -201,7 +201,7 @@ class NormRouter(nn.Module):
 
 
 def _standardize(lengths: Tensor) -> Tensor:
-    """Measure lengths in their spread over the heads, from their mean, which changes no softmax."""
+    """Measure lengths in standard deviations over the heads, from their mean, which changes no softmax."""
     apart = lengths - lengths.mean(1, keepdim=True)
     spread = apart.detach().square().sum(1, keepdim=True).div(max(1, lengths.shape[1] - 1)).sqrt()
     return apart / spread.clamp_min(torch.finfo(lengths.dtype).tiny)

@@ -18,7 +18,7 @@ from mha.layers.hooks import Tap, watchers
 class SelfAttention(nn.Module):
     """Attend once: one head with its own widths, and no mixing afterwards.
 
-    :Costs: d_model · (2·d_k + d_v) weights, plus biases.
+    :Costs: d_model · (2·d_k + d_v) parameters, plus biases.
     :Shapes: returns (b, i, d_v). Queries and keys have width d_k, which never shows in the output.
     :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit.
     :Source: Vaswani et al. 2017, section 3.2.1.
@@ -42,8 +42,8 @@ class SelfAttention(nn.Module):
         :param d_k: the width of queries and keys; ``d_model`` unless given.
         :param d_v: the width of values; ``d_model`` unless given.
         :param bias: whether the projections have one.
-        :param device: where the weights are made; torch's default unless given.
-        :param dtype: the type of the weights; torch's default unless given.
+        :param device: where the parameters are made; torch's default unless given.
+        :param dtype: the type of the parameters; torch's default unless given.
         """
         super().__init__()
         d_k, d_v = d_model if d_k is None else d_k, d_model if d_v is None else d_v

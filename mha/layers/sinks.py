@@ -1,4 +1,4 @@
-"""A sink beside the keys: a head whose keys do not answer its question may leave its weight there, and read nothing.
+"""An attention sink beside the keys: a head whose keys do not answer its question may leave its weight there.
 
 :Taught in: say_nothing.
 """
@@ -39,16 +39,16 @@ def check_logits(sink: Logits, heads: int) -> list[float]:
 
 
 class SinkAttention(Heads):
-    """Attend beside a sink: a place that every query may look at, and where there is nothing to read.
+    """Attend beside an attention sink: every query may attend to it, and there is nothing to read.
 
-    Its logit is one number a head, the same for all words. What the sink takes of a row the keys do not get, so the
-    weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
+    Its logit is one number per head, the same for all tokens. The keys do not get what the sink takes of a row, so
+    the weights sum to less than 1. That is a gate: softmax times sigmoid(logsumexp(scores) − sink).
 
     :Plain when: ``sink`` is very low, as :meth:`from_plain` sets it. With ``sink`` = 0 and ``learned=False`` it is
         softmax off by one, as ``nn.MultiheadAttention(add_zero_attn=True)`` has it.
     :Changes: the normalization: exp(sink) is added to the sum that divides each row.
-    :Costs: one weight a head. On the fused kernel, which runs from ``fused_from`` queries on, copies of queries, keys
-        and values with one channel and one word more.
+    :Costs: one parameter per head. On the fused kernel, which runs from ``fused_from`` queries on, copies of queries,
+        keys and values with one more channel and one more token.
     :Shapes: as :class:`mha.MultiHeadAttention`; ``sink`` (h,); watched weights have no column for the sink.
     :Raises: ValueError for a ``sink`` that is no number or not one for each head, and as MultiHeadAttention.
     :Source: OpenAI 2025, gpt-oss, released code; Miller 2023 for ``sink`` = 0.
@@ -58,7 +58,7 @@ class SinkAttention(Heads):
 
     inseparable = None
     of_heads = ("sink", "start")
-    fused_from = 64  # queries; for fewer, writing the weights down is cheaper than copying the keys
+    fused_from = 64  # queries; for fewer, materializing the weights is cheaper than copying the keys
 
     @checked
     def __init__(
@@ -106,7 +106,7 @@ class SinkAttention(Heads):
         explicit: bool = False,
         changes: Changes = NO_CHANGES,
     ) -> Tensor:
-        """Read beside the sink: written out for few queries and for changes, on the fused kernel for many."""
+        """Read beside the sink: by the explicit formula for few queries or changes, on the fused kernel for many."""
         dropout = self.dropout if self.training else 0.0
         if explicit or changes or not self._fuses(q.shape[2]):
             changes = replace(changes, normalize=lambda scores: softmax_beside(scores, self.sink))
@@ -140,9 +140,9 @@ class SinkAttention(Heads):
             peak = cost.peak + rows
         else:
             of_queries, of_keys = b * h * (i + 1) * (d + 1), b * h * (j + 1) * (d + 1)
-            more = (i + 1) * of_keys - b * h * i * j * d  # multiplications, in the scores and again in the read
+            more = (i + 1) * of_keys - b * h * i * j * d  # multiplications, in the scores and again in the weighted sum
             copies = of_queries + 2 * of_keys
-            cost.parts["sink"] = Part(4 * more, size * 2 * (copies + of_queries))  # the read is copied too
+            cost.parts["sink"] = Part(4 * more, size * 2 * (copies + of_queries))  # the head output is copied too
             peak = cost.peak + size * copies
         return replace(
             cost,

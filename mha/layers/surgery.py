@@ -1,4 +1,4 @@
-"""Taking heads out of a layer: which ones can go, and cutting the matrices.
+"""Taking heads out of a layer: which ones can be removed, and cutting the matrices.
 
 :Taught in: pruning_heads.
 """

@@ -1,4 +1,4 @@
-"""Heads that talk: each compares with a mixture of all heads' scores, and reads with a mixture of all heads' weights.
+"""Heads that talk: each scores with a mixture of all heads' scores, and reads with a mixture of all heads' weights.
 
 :Taught in: compose.
 """
@@ -22,7 +22,7 @@ class TalkingAttention(Heads):
 
     :Plain when: both mixing matrices are the identity, as they are in a new layer.
     :Changes: ``mix_scores`` acts on the scores before the mask, ``mix_weights`` on the weights, both along the heads.
-    :Costs: 2 · heads² weights and 4·n²·heads² operations more; the explicit formula runs instead of the fused kernel.
+    :Costs: 2 · heads² parameters and 4·n²·heads² FLOPs more; the explicit formula runs instead of the fused kernel.
     :Shapes: as :class:`mha.MultiHeadAttention`; ``mix_scores`` and ``mix_weights`` (h, h), from row to column.
     :Raises: ValueError as MultiHeadAttention, and where heads are to be taken out.
     :Source: Shazeer et al. 2020, section 3.

@@ -1,4 +1,4 @@
-"""What stands around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
+"""What is around attention: embedding, feed-forward part, residual connections with norms, a stack of layers.
 
 :Taught in: in_the_transformer, positions, depth_and_norms.
 """
@@ -68,44 +68,44 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 
 
 class Embedding(nn.Module):
-    """Turn word numbers into vectors, and mark their positions.
+    """Turn token numbers into vectors, and mark their positions.
 
     :Shapes: returns (b, n, d_model).
-    :Raises: ValueError for an empty sequence and for a number that is no word, TypeError for numbers that are not
+    :Raises: ValueError for an empty sequence and for a number that is no token, TypeError for numbers that are not
         whole.
     :Taught in: in_the_transformer.
     """
 
     @checked
     def __init__(
-        self, words: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
+        self, vocab_size: int, d_model: int, positions: Callable[[], nn.Module] | None = SinusoidalPositions
     ) -> None:
         """Make the table.
 
-        :param words: how many different tokens there are.
+        :param vocab_size: how many different tokens there are.
         :param d_model: the width of the vectors.
         :param positions: a function that makes what adds positions; sinusoidal unless given, and none for None.
         """
         super().__init__()
-        check_whole(words=words, d_model=d_model)
-        self.table = nn.Embedding(words, d_model)
+        check_whole(vocab_size=vocab_size, d_model=d_model)
+        self.table = nn.Embedding(vocab_size, d_model)
         self.positions = None if positions is None else made("positions", positions)
 
-    def forward(self, words: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
-        """Look up each word, and add its position.
+    def forward(self, tokens: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n m"]:
+        """Look up each token, and add its position.
 
-        :param words: token numbers from 0 to words − 1, whole, (b, n).
+        :param tokens: token numbers from 0 on, below the number of different tokens, whole, (b, n).
         :param start: the position of the first one; 0 unless given.
         """
-        check_token_numbers(words, self.table.num_embeddings)
-        x = self.table(words)
+        check_token_numbers(tokens, self.table.num_embeddings)
+        x = self.table(tokens)
         return x if self.positions is None else self.positions(x, start)
 
 
 class FeedForward(nn.Module):
-    """Think about each word by itself: widen, bend, narrow again.
+    """Process each token by itself (FFN): widen, apply a nonlinearity, narrow again.
 
-    :Costs: 2 · d_model · width weights.
+    :Costs: 2 · d_model · width parameters.
     :Shapes: returns (b, n, d_model).
     :Raises: ValueError for an unknown activation.
     :Source: Vaswani et al. 2017, section 3.3.
@@ -114,12 +114,12 @@ class FeedForward(nn.Module):
 
     @checked
     def __init__(self, d_model: int, width: int, activation: str = "gelu", dropout: float = 0.0) -> None:
-        """Make two linear maps with a bend and dropout between them.
+        """Make two linear maps with a nonlinearity and dropout between them.
 
         :param d_model: the width of input and output.
         :param width: the width in between.
-        :param activation: the bend between the two maps, "gelu" or "relu"; "gelu" unless given.
-        :param dropout: the share dropped in training behind the bend; 0 unless given.
+        :param activation: the nonlinearity between the two maps, "gelu" or "relu"; "gelu" unless given.
+        :param dropout: the share dropped in training after the nonlinearity; 0 unless given.
         """
         super().__init__()
         check_whole(d_model=d_model, width=width)
@@ -130,7 +130,7 @@ class FeedForward(nn.Module):
         self.activation, self.dropout = activation, nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
-        """Widen, bend, drop, narrow.
+        """Widen, apply the nonlinearity, drop, narrow.
 
         :param x: one vector for each token, (b, n, d_model).
         """
@@ -161,7 +161,7 @@ class Residual(nn.Module):
     """Add what a part says to what went in, and keep the numbers in range with a norm.
 
     :Shapes: returns (b, n, d_model).
-    :Source: He et al. 2016 for the sum; Xiong et al. 2020 for the two places of the norm.
+    :Source: He et al. 2016 for the sum; Xiong et al. 2020 for pre-norm and post-norm.
     :Taught in: in_the_transformer, positions, depth_and_norms.
     """
 

@@ -1,4 +1,4 @@
-"""A small encoder-decoder: it turns one text into another.
+"""A small encoder-decoder: it turns one sequence into another.
 
 :Taught in: in_the_transformer.
 """
@@ -18,10 +18,10 @@ from mha.models.transformer import DecoderLayer, EncoderLayer
 
 
 class EncoderDecoder(nn.Module):
-    """Turn one sequence into another: read the source once, then guess the target word by word.
+    """Turn one sequence into another: read the source once, then predict the target token by token.
 
-    :Shapes: returns logits (b, n, words): row i scores the word that follows target word i.
-    :Raises: ValueError or TypeError for words that do not exist, an empty source, and sequences longer than the
+    :Shapes: returns logits (b, n, vocabulary): row i scores the token that follows target token i.
+    :Raises: ValueError or TypeError for tokens that do not exist, an empty source, and sequences longer than the
         positions.
     :Source: Vaswani et al. 2017, section 3.1.
     :Differs from the paper: embeddings are neither scaled nor shared; the norm comes first unless ``norm_first=False``.
@@ -31,8 +31,8 @@ class EncoderDecoder(nn.Module):
     @checked
     def __init__(
         self,
-        source_words: int,
-        target_words: int,
+        source_vocab: int,
+        target_vocab: int,
         d_model: int,
         attention: int | Make,
         *,
@@ -46,8 +46,8 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         """Make the model.
 
-        :param source_words: how many different tokens sources have.
-        :param target_words: how many different tokens targets have.
+        :param source_vocab: how many different tokens sources have.
+        :param target_vocab: how many different tokens targets have.
         :param d_model: the width of all layers.
         :param attention: a number of heads, or a function that makes the layer.
         :param layers: how many the encoder has, and how many the decoder; 1 unless given.
@@ -59,7 +59,7 @@ class EncoderDecoder(nn.Module):
         :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
         """
         super().__init__()
-        check_whole(source_words=source_words, target_words=target_words, layers=layers)
+        check_whole(source_vocab=source_vocab, target_vocab=target_vocab, layers=layers)
 
         def encoder_layer() -> EncoderLayer:
             return EncoderLayer(
@@ -77,14 +77,14 @@ class EncoderDecoder(nn.Module):
                 dropout=dropout,
             )
 
-        self.source_embedding = Embedding(source_words, d_model, positions)
-        self.target_embedding = Embedding(target_words, d_model, positions)
+        self.source_embedding = Embedding(source_vocab, d_model, positions)
+        self.target_embedding = Embedding(target_vocab, d_model, positions)
         self.encoder = Stack(encoder_layer() for _ in range(layers))
         self.decoder = Stack(decoder_layer() for _ in range(layers))
         self.encoder_norm, self.decoder_norm = (
             made("norm", norm, d_model) if norm_first else nn.Identity() for _ in range(2)
         )
-        self.to_words = nn.Linear(d_model, target_words)
+        self.to_logits = nn.Linear(d_model, target_vocab)
 
     def forward(
         self,
@@ -105,7 +105,7 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, source: Int[Tensor, "b j"], source_mask: Bool[Tensor, "b 1 1 j"] | None = None
     ) -> Float[Tensor, "b j m"]:
-        """Read the source: every word may look at every word that is not padding.
+        """Read the source: every token may attend to every token that is not padding.
 
         :param source: token numbers, (b, j).
         :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
@@ -123,7 +123,7 @@ class EncoderDecoder(nn.Module):
         *,
         cache: ModelCache | None = None,
     ) -> Float[Tensor, "b n w"]:
-        """Score the next word after each target word.
+        """Score the next token after each target token.
 
         :param target: token numbers, (b, n).
         :param memory: what :meth:`encode` returned, (b, j, d_model).
@@ -138,7 +138,7 @@ class EncoderDecoder(nn.Module):
         check_padding("target_mask", target_mask, target)
         x = self.target_embedding(target, 0 if cache is None else cache.length)
         x = self.decoder(x, memory, mask=target_mask, memory_mask=source_mask, cache=cache)
-        return self.to_words(self.decoder_norm(x))
+        return self.to_logits(self.decoder_norm(x))
 
     def generate(
         self,
@@ -157,7 +157,7 @@ class EncoderDecoder(nn.Module):
         :param length: at most so many tokens are generated.
         :param start: the number of the token that targets begin with; the result does not hold it.
         :param source_mask: (b, 1, 1, j), True = may look, by :func:`mha.padding_mask`; no padding unless given.
-        :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+        :param choose: a function from scores (b, vocabulary) to token numbers (b,); :func:`greedy` unless given.
         :param stop: the number of the token that ends a sequence; every sequence gets the full length unless given.
         :param cached: whether a cache keeps what each step would compute again; the result is the same.
         """

@@ -1,4 +1,4 @@
-"""A stack of layers that goes through a text step by step, because each step reads the top of the one before.
+"""A stack of layers that goes through a sequence step by step, because each step reads the top of the one before.
 
 :Taught in: feed_back.
 """
@@ -18,12 +18,12 @@ from mha.models.inputs import check_is_cache, check_kind_of_cache
 
 
 class FeedbackCache(ModelCache):
-    """Where a feedback stack stands: the memory of each layer, and the newest one, which no layer has read yet.
+    """The state of a feedback stack: the memory of each layer, and the newest one, which no layer has read yet.
 
     :Taught in: feed_back.
     """
 
-    length = 0  # words fed so far: the memories of the layers are one step behind
+    length = 0  # tokens fed so far: the memories of the layers are one step behind
     newest: Tensor | None = None
 
     def mask(self, new: int) -> None:
@@ -35,7 +35,7 @@ class FeedbackCache(ModelCache):
 
 
 def check_newest(x: Tensor, newest: Tensor | None) -> None:
-    """Refuse a memory that does not belong to the word."""
+    """Refuse a memory that does not belong to the token."""
     check_tensor(3, x=x)
     if x.shape[1] != 1 or 0 in x.shape:
         raise ValueError(f"x has shape {tuple(x.shape)}, but must be (batch, 1, channels): one step at a time")
@@ -46,7 +46,7 @@ def check_newest(x: Tensor, newest: Tensor | None) -> None:
 
 
 class FeedbackLayer(nn.Module):
-    """Read the memory of earlier steps, then think about the present word.
+    """Attend to the memory of earlier steps, then feed forward.
 
     :Shapes: returns (b, 1, d_model).
     :Source: Fan et al. 2020, section 3.
@@ -101,13 +101,13 @@ class FeedbackLayer(nn.Module):
 
 
 class FeedbackStack(nn.Module):
-    """Go through a text word by word; every layer reads the memories of earlier words, which hold all layers.
+    """Go through a sequence token by token; every layer reads the memories of earlier tokens, which hold all layers.
 
     The memory of a step is m = Σ_l w_l x_l: the input and the output of every layer, with learned weights w that sum
     to 1 (softmax of ``mixing``). All layers read the same memories. In a language model it is the ``decoder``:
     ``model.decoder = FeedbackStack(…)``.
 
-    :Costs: layers + 1 weights for the mixture; n steps, one after the other, also in training. With ``share`` each
+    :Costs: layers + 1 parameters for the mixture; n steps, one after the other, also in training. With ``share`` each
         memory is projected once.
     :Shapes: returns (b, n, d_model).
     :Raises: ValueError where there is no layer, for a mask, and where the future would be allowed.
@@ -138,12 +138,12 @@ class FeedbackStack(nn.Module):
         is_causal: bool = True,
         cache: FeedbackCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Step through the words.
+        """Step through the tokens.
 
         :param x: one vector for each token, (b, n, d_model).
         :param mask: None: a stack that steps from left to right takes no mask.
         :param is_causal: True: no step can see a later one.
-        :param cache: of this stack, whose tokens x continues; a fresh one unless given.
+        :param cache: of this stack, whose tokens x continues; a new one unless given.
         """
         check_flag(is_causal=is_causal)
         check_kind_of_cache(cache, FeedbackCache)
@@ -151,13 +151,13 @@ class FeedbackStack(nn.Module):
         if mask is not None or not is_causal:
             raise ValueError(
                 f"mask = {described(mask)}, is_causal = {is_causal}: a feedback stack steps from left to right and "
-                "takes no mask: put the padding of shorter texts at the end, where no word reads it"
+                "takes no mask: put the padding of shorter sequences at the end, where no token reads it"
             )
         cache = self.new_cache() if cache is None else cache
-        return torch.cat([self.step(word, cache) for word in x.split(1, 1)], 1)
+        return torch.cat([self.step(token, cache) for token in x.split(1, 1)], 1)
 
     def step(self, x: Float[Tensor, "b 1 m"], cache: FeedbackCache) -> Float[Tensor, "b 1 m"]:
-        """Pass one word through all layers, and mix what they made of it into the newest memory.
+        """Pass one token through all layers, and mix what they made of it into the newest memory.
 
         :param x: the vector of the token, (b, 1, d_model).
         :param cache: of this stack; the newest memory is kept in it.

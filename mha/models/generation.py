@@ -1,4 +1,4 @@
-"""Let a model write: one word after the other, each chosen from what the model says about the next.
+"""Let a model generate: one token after the other, each chosen from the scores of the model for the next.
 
 :Taught in: in_the_transformer.
 """
@@ -17,9 +17,9 @@ Choose = Callable[[Tensor], Tensor]
 
 @checked
 def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
-    """Choose the word with the highest score.
+    """Choose the token with the highest score.
 
-    :param logits: the scores of the next token, (b, words).
+    :param logits: the scores of the next token, (b, vocabulary).
     :Shapes: returns (b,).
     :Taught in: in_the_transformer.
     """
@@ -29,30 +29,30 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
 
 @checked
 def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int | None = None) -> Choose:
-    """Make a function that draws the next word at random, likely words more often.
+    """Make a function that draws the next token at random, likely tokens more often.
 
     :param generator: where the random numbers come from.
-    :param temperature: what scores are divided by; below 1 likely words become likelier still; 1 unless given.
-    :param top_k: how many of the likeliest words can be drawn; all unless given.
-    :Shapes: the function takes (b, words) and returns (b,).
+    :param temperature: what scores are divided by; below 1 likely tokens become likelier still; 1 unless given.
+    :param top_k: how many of the likeliest tokens can be drawn; all unless given.
+    :Shapes: the function takes (b, vocabulary) and returns (b,).
     :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the number
-        of words.
+        of tokens.
     :Taught in: in_the_transformer.
     """
     if top_k is not None:
         check_whole(top_k=top_k)
     if not temperature > 0:
         raise ValueError(
-            f"temperature = {temperature}: it must be positive; to take the best word use mha.models.greedy"
+            f"temperature = {temperature}: it must be positive; to take the best token use mha.models.greedy"
         )
 
     def choose(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
         k = logits.shape[-1] if top_k is None else top_k
         if not 1 <= k <= logits.shape[-1]:
-            raise ValueError(f"top_k = {k}: it must be between 1 and the number of words, {logits.shape[-1]}")
-        best, words = logits.topk(k)
+            raise ValueError(f"top_k = {k}: it must be between 1 and the number of tokens, {logits.shape[-1]}")
+        best, tokens = logits.topk(k)
         drawn = torch.multinomial((best / temperature).softmax(-1), 1, generator=generator)
-        return words.gather(-1, drawn)[:, 0]
+        return tokens.gather(-1, drawn)[:, 0]
 
     return choose
 
@@ -60,39 +60,39 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
 @checked
 def unroll(
     next_logits: Callable[[Tensor], Tensor],
-    words: Int[Tensor, "b n"],
+    tokens: Int[Tensor, "b n"],
     length: int,
     choose: Choose = greedy,
     stop: int | None = None,
 ) -> Int[Tensor, "b m"]:
     """Add tokens, one at a time; a sequence that has ended is padded with ``stop``.
 
-    :param next_logits: a function from all tokens so far, (b, n), to the scores of the next, (b, words).
-    :param words: token numbers to begin with, (b, n).
+    :param next_logits: a function from all tokens so far, (b, n), to the scores of the next, (b, vocabulary).
+    :param tokens: token numbers to begin with, (b, n).
     :param length: at most so many tokens are added.
-    :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+    :param choose: a function from scores (b, vocabulary) to token numbers (b,); :func:`greedy` unless given.
     :param stop: the number of the token that ends a sequence; once all have produced it the loop ends. None unless
         given.
     :Shapes: returns (b, n + length), or fewer columns.
-    :Raises: ValueError for a length below 1, or a ``stop`` that is no word.
+    :Raises: ValueError for a length below 1, or a ``stop`` that is no token.
     :Taught in: in_the_transformer.
     """
     check_whole(length=length)
-    done = torch.zeros(len(words), dtype=torch.bool, device=words.device)
+    done = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(length):
-        logits = next_logits(words)
-        check_result("next_logits", logits, (len(words), -1))
-        word = choose(logits)
-        check_result("choose", word, (len(words),))
+        logits = next_logits(tokens)
+        check_result("next_logits", logits, (len(tokens), -1))
+        token = choose(logits)
+        check_result("choose", token, (len(tokens),))
         if stop is not None:
             if not 0 <= stop < logits.shape[-1]:
-                raise ValueError(f"stop = {stop} is no word: there are {logits.shape[-1]}, numbered from 0")
-            word = word.masked_fill(done, stop)
-            done = done | (word == stop)
-        words = torch.cat([words, word[:, None]], 1)
+                raise ValueError(f"stop = {stop} is no token: there are {logits.shape[-1]}, numbered from 0")
+            token = token.masked_fill(done, stop)
+            done = done | (token == stop)
+        tokens = torch.cat([tokens, token[:, None]], 1)
         if done.all():
             break
-    return words
+    return tokens
 
 
 @checked

@@ -1,4 +1,4 @@
-"""What a model asks at its door: tokens, masks, sources and caches.
+"""What a model checks first: tokens, masks, sources and caches.
 
 Numbers of tokens are read where that is free, on a processor; a GPU would make every forward wait for it.
 
@@ -21,38 +21,38 @@ def check_cacheable(*layers: nn.Module) -> None:
 
 
 def check_crossing(layer: nn.Module) -> None:
-    """Refuse positions that would compare places of two different sequences."""
+    """Refuse positions that would compare two different sequences."""
     positions = getattr(layer, "positions", None)
     if positions is not None:
         raise ValueError(
-            f"the cross-attention was made with {type(positions).__name__}, which compare places within one sequence: "
+            f"the cross-attention was made with {type(positions).__name__}, which compare positions of one sequence: "
             "give cross_attention=, a number of heads or a function that makes a layer without positions"
         )
 
 
-def check_token_numbers(words: Tensor, known: int, name: str = "words") -> None:
-    """Refuse what is no batch of word numbers from 0 to ``known - 1``."""
-    check_is_tensor(name, words)
-    if words.is_floating_point() or words.is_complex() or words.dtype == torch.bool:
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be whole numbers, one for each word: torch.long")
-    if words.ndim != 2 or 0 in words.shape:
+def check_token_numbers(tokens: Tensor, known: int, name: str = "tokens") -> None:
+    """Refuse what is no batch of token numbers from 0 to ``known - 1``."""
+    check_is_tensor(name, tokens)
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"{name} have dtype {tokens.dtype}, but must be whole numbers, one for each token: torch.long")
+    if tokens.ndim != 2 or 0 in tokens.shape:
         raise ValueError(
-            f"{name} have shape {tuple(words.shape)}, but must be (batch, sequence), neither of them empty"
+            f"{name} have shape {tuple(tokens.shape)}, but must be (batch, sequence), neither of them empty"
         )
-    if words.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} have dtype {words.dtype}, but must be torch.long: use {name}.long()")
-    if words.is_meta:
-        raise ValueError(f"{name} of shape {tuple(words.shape)} are on the meta device and hold no numbers")
-    if words.device.type != "cpu" or torch.compiler.is_compiling():
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} have dtype {tokens.dtype}, but must be torch.long: use {name}.long()")
+    if tokens.is_meta:
+        raise ValueError(f"{name} of shape {tuple(tokens.shape)} are on the meta device and hold no numbers")
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
         return  # their numbers are elsewhere: reading them would make every forward wait
-    low, high = words.min().item(), words.max().item()
+    low, high = tokens.min().item(), tokens.max().item()
     if low < 0 or high >= known:
         wrong = low if low < 0 else high
-        raise ValueError(f"word number {wrong} is unknown: this model knows {known} words, numbered 0 to {known - 1}")
+        raise ValueError(f"token number {wrong} is unknown: this model knows {known} tokens, numbered 0 to {known - 1}")
 
 
-def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
-    """Refuse a mask that does not say of each of the words whether it is one."""
+def check_padding(name: str, mask: Tensor | None, tokens: Tensor) -> None:
+    """Refuse a mask that does not say of each of the tokens whether it is one."""
     if mask is None:
         return
     check_is_tensor(name, mask)
@@ -60,10 +60,10 @@ def check_padding(name: str, mask: Tensor | None, words: Tensor) -> None:
         raise TypeError(f"{name} has dtype {mask.dtype}, but must be torch.bool with True = 'may look'")
     if mask.ndim != 4 or mask.shape[1:3] != (1, 1):
         raise ValueError(
-            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, words), as of mha.padding_mask"
+            f"{name} has shape {tuple(mask.shape)}, but must be (batch, 1, 1, tokens), as of mha.padding_mask"
         )
-    if mask.device != words.device:
-        raise ValueError(f"{name} is on {mask.device}, the words are on {words.device}: move one of them")
+    if mask.device != tokens.device:
+        raise ValueError(f"{name} is on {mask.device}, the tokens are on {tokens.device}: move one of them")
 
 
 def check_named(name: str, mask: Tensor | None) -> None:
@@ -97,4 +97,4 @@ def check_source(source: Tensor, mask: Tensor | None) -> None:
     if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
         empty = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
         if empty:
-            raise ValueError(f"source {empty} of the batch is empty: its mask hides every word. Leave it out")
+            raise ValueError(f"source {empty} of the batch is empty: its mask hides every token. Leave it out")

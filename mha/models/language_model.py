@@ -1,4 +1,4 @@
-"""A small language model: it continues a text.
+"""A small language model: it continues a sequence.
 
 :Taught in: in_the_transformer, positions, depth_and_norms.
 """
@@ -19,10 +19,10 @@ from mha.models.transformer import EncoderLayer
 
 
 class LanguageModel(nn.Module):
-    """Guess each next word from the words before it.
+    """Predict each next token from the tokens before it.
 
-    :Shapes: returns logits (b, n, words): row i scores the word that follows word i.
-    :Raises: ValueError or TypeError for words that do not exist and sequences longer than the positions.
+    :Shapes: returns logits (b, n, vocabulary): row i scores the token that follows token i.
+    :Raises: ValueError or TypeError for tokens that do not exist and sequences longer than the positions.
     :Source: Vaswani et al. 2017 for the layers; Radford et al. 2019 for the decoder without an encoder.
     :Differs from the paper: the embedding is neither scaled nor shared with the output layer.
     :Taught in: in_the_transformer, positions, depth_and_norms.
@@ -31,7 +31,7 @@ class LanguageModel(nn.Module):
     @checked
     def __init__(
         self,
-        words: int,
+        vocab_size: int,
         d_model: int,
         attention: int | Make,
         *,
@@ -44,7 +44,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         """Make the model.
 
-        :param words: how many different tokens there are.
+        :param vocab_size: how many different tokens there are.
         :param d_model: the width of all layers.
         :param attention: a number of heads, or a function that makes the layer.
         :param layers: how many there are; 1 unless given.
@@ -56,7 +56,7 @@ class LanguageModel(nn.Module):
         """
         super().__init__()
         check_whole(layers=layers)
-        self.embedding = Embedding(words, d_model, positions)
+        self.embedding = Embedding(vocab_size, d_model, positions)
         self.decoder: Stack | FeedbackStack = Stack(
             EncoderLayer(
                 d_model, attention, feed_forward=feed_forward, norm=norm, norm_first=norm_first, dropout=dropout
@@ -64,25 +64,25 @@ class LanguageModel(nn.Module):
             for _ in range(layers)
         )
         self.norm = made("norm", norm, d_model) if norm_first else nn.Identity()
-        self.to_words = nn.Linear(d_model, words)
+        self.to_logits = nn.Linear(d_model, vocab_size)
 
     def forward(
-        self, words: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
+        self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "..."] | None = None, *, cache: ModelCache | None = None
     ) -> Float[Tensor, "b n w"]:
-        """Embed, run the causal layers, score all words.
+        """Embed, run the causal layers, score all tokens.
 
-        :param words: token numbers, (b, n); with a cache they continue what was fed before.
+        :param tokens: token numbers, (b, n); with a cache they continue what was fed before.
         :param mask: (n, n) or (b, h, n, n), True = may look, beside the causal mask; no more is hidden unless given.
         :param cache: of ``decoder``, by its ``new_cache``; no cache unless given.
         """
         check_kind_of_cache(cache, ModelCache)
-        x = self.embedding(words, 0 if cache is None else cache.length)
+        x = self.embedding(tokens, 0 if cache is None else cache.length)
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
-        return self.to_words(self.norm(x))
+        return self.to_logits(self.norm(x))
 
     def generate(
         self,
-        words: Int[Tensor, "b n"],
+        tokens: Int[Tensor, "b n"],
         length: int,
         *,
         choose: Choose = greedy,
@@ -91,19 +91,19 @@ class LanguageModel(nn.Module):
     ) -> Int[Tensor, "b m"]:
         """Continue each prompt, token by token; the result begins with the prompt.
 
-        :param words: the prompts, token numbers (b, n).
+        :param tokens: the prompts, token numbers (b, n).
         :param length: at most so many tokens are added.
-        :param choose: a function from scores (b, words) to token numbers (b,); :func:`greedy` unless given.
+        :param choose: a function from scores (b, vocabulary) to token numbers (b,); :func:`greedy` unless given.
         :param stop: the number of the token that ends a sequence; every sequence gets the full length unless given.
         :param cached: whether a cache keeps what each step would compute again; the result is the same.
         """
         check_flag(cached=cached)
         check_whole(length=length)
-        check_token_numbers(words, self.embedding.table.num_embeddings)
+        check_token_numbers(tokens, self.embedding.table.num_embeddings)
         with evaluating(self):
-            cache = self.decoder.new_cache(words.shape[1] + length) if cached else None
+            cache = self.decoder.new_cache(tokens.shape[1] + length) if cached else None
 
-            def next_logits(words: Tensor) -> Tensor:
-                return self(words[:, 0 if cache is None else cache.length :], cache=cache)[:, -1]
+            def next_logits(tokens: Tensor) -> Tensor:
+                return self(tokens[:, 0 if cache is None else cache.length :], cache=cache)[:, -1]
 
-            return unroll(next_logits, words, length, choose, stop)
+            return unroll(next_logits, tokens, length, choose, stop)

@@ -1,4 +1,4 @@
-"""What makes a deep decoder easier to train: two sublayers in place of three, and starts that shrink with depth.
+"""What makes a deep decoder easier to train: two sublayers in place of three, and depth-scaled initialization.
 
 :Taught in: merge_and_deepen.
 """
@@ -17,12 +17,12 @@ from mha.models.inputs import check_kind_of_cache, check_named
 
 
 class MergedDecoderLayer(nn.Module):
-    """Average the words so far and look at the memory in one step, then think about each word.
+    """Average the tokens so far and attend to the memory in one step, then feed forward.
 
-    Where it stands in for :class:`DecoderLayer`, a model needs ``model.decoder = Stack(…)`` of these.
+    Where it replaces :class:`DecoderLayer`, a model needs ``model.decoder = Stack(…)`` of these.
 
     :Changes: one sublayer where a decoder layer has two: there are two residual sums and two norms, not three.
-    :Costs: 4 · d_model² fewer weights than a decoder layer.
+    :Costs: 4 · d_model² fewer parameters than a decoder layer.
     :Shapes: returns (b, n, d_model).
     :Source: Zhang et al. 2019, the merged attention sublayer.
     :Differs from the paper: the norm comes first unless ``norm_first=False``; the activation is GELU.
@@ -71,11 +71,11 @@ class MergedDecoderLayer(nn.Module):
         *,
         cache: MergedCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend to the memory and average the words so far, then feed forward.
+        """Attend to the memory and average the tokens so far, then feed forward.
 
         :param x: one vector for each token, (b, n, d_model).
         :param memory: what the encoder made of the source, (b, j, d_model).
-        :param mask: which of the own tokens are no padding, (b, 1, 1, n), True = may look; all unless given.
+        :param mask: which of the decoder's tokens are no padding, (b, 1, 1, n), True = may look; all unless given.
         :param memory_mask: (n, j) or (b, h, n, j), True = may look; everything may be looked at unless given.
         :param cache: what earlier calls kept, by :meth:`new_cache`; no cache unless given.
         """
@@ -108,8 +108,8 @@ def depth_scaled_init(
 ) -> None:
     """Draw the matrices of a stack anew, the deeper the layer the smaller: depth-scaled initialization.
 
-    In layer l, counted from 1, weights are uniform in ±α · √(6 / (d_in + d_out)) / √l: for l = 1 and α = 1 this is
-    Xavier's start. Biases, norms and embeddings stay as they are. An encoder and a decoder are two stacks.
+    In layer l, counted from 1, weight matrices are uniform in ±α · √(6 / (d_in + d_out)) / √l: for l = 1 and α = 1 this
+    is Xavier's initialization. Biases, norms and embeddings stay as they are. An encoder and a decoder are two stacks.
 
     :param layers: of one stack, first one first; at least 1.
     :param alpha: what all ranges are multiplied by, positive; 1 unless given.

@@ -23,7 +23,7 @@ def check_rates(**rates: float) -> None:
 class Muon(torch.optim.Optimizer):
     """Make all directions of a matrix's step equally long, as torch's Muon does, in the matrix's own number type.
 
-    torch's own (2.9 and later) rounds each step to bfloat16. That is quick on a graphics card, but every processor
+    torch's own (2.9 and later) rounds each step to bfloat16. That is quick on a GPU, but every processor
     rounds in its own way, and after a few hundred steps they have trained different heads.
 
     :Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers".
@@ -38,7 +38,8 @@ class Muon(torch.optim.Optimizer):
         :param lr: the rate, positive.
         :param momentum: the share of the old mean in the new mean of gradients, at least 0 and below 1; 0.95 unless
             given.
-        :param weight_decay: the share of a weight, times ``lr``, that each step takes away, at least 0; 0 unless given.
+        :param weight_decay: the share of a parameter, times ``lr``, that each step takes away, at least 0; 0 unless
+            given.
         :Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
         """
         matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
@@ -81,7 +82,7 @@ def equally_long(matrix: Tensor) -> Tensor:
 
 
 class MuonAndAdamW:
-    """Step both optimizers as one: the matrices inside the layers with Muon, all other weights with AdamW.
+    """Step both optimizers as one: the matrices inside the layers with Muon, all other parameters with AdamW.
 
     Both rates rise over the first 20 steps and fall to zero over the second half of the steps. Muon makes all
     directions of a matrix's step equally long, so that rare directions are learned as fast as common ones.
@@ -100,7 +101,7 @@ class MuonAndAdamW:
         :param inside: the part of it whose matrices Muon changes.
         :param steps: how many steps the training run has.
         :param lr: Muon's full rate, positive; 0.02 unless given.
-        :param rest: AdamW's full rate for all other weights, positive; 0.006 unless given.
+        :param rest: AdamW's full rate for all other parameters, positive; 0.006 unless given.
         """
         check_whole(steps=steps)
         check_rates(lr=lr, rest=rest)
@@ -117,7 +118,7 @@ class MuonAndAdamW:
             optimizer.zero_grad()
 
     def step(self) -> None:
-        """Change all weights, then the rates."""
+        """Change all parameters, then the rates."""
         for optimizer in self.optimizers:
             optimizer.step()
         for rate in self.rates:
@@ -147,7 +148,7 @@ def train(
     :param loss: ``loss(model, step)`` draws its own batch and returns one number in a tensor.
     :param steps: how many steps are made.
     :param lr: the rate of Adam, positive; 0.003 unless given, without effect beside ``optimizer``.
-    :param optimizer: what changes the weights; Adam unless given.
+    :param optimizer: what changes the parameters; Adam unless given.
     :param after_step: is called with the number of each step once it is made; nothing unless given.
     :Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
     :Taught in: why_attention.
@@ -199,13 +200,13 @@ def smooth(losses: Iterable[float], window: int = 20) -> list[float]:
 @checked
 @torch.no_grad()
 def round_weights(model: nn.Module, decimals: int) -> None:
-    """Round all weights, in place. After each step of a training it keeps two processors on one path.
+    """Round all parameters, in place. After each training step this keeps two processors on one path.
 
-    Processors differ in the last digit of a sum. Where a training makes such differences grow, rounding wipes them out
+    Processors differ in the last digit of a sum. Where training makes such differences grow, rounding wipes them out
     before they have grown. Steps of the optimizer should be much larger than the last decimal.
 
     :param model: any module, changed in place.
-    :param decimals: how many places after the point stay, at least 0.
+    :param decimals: how many decimals after the point stay, at least 0.
     :Taught in: why_scale.
     """
     check_whole(0, decimals=decimals)

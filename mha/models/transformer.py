@@ -20,7 +20,7 @@ from mha.models.inputs import check_cacheable, check_crossing, check_kind_of_cac
 
 
 class EncoderLayer(nn.Module):
-    """Let every word look at the words around it, then think about each word by itself.
+    """Let every token attend to the tokens around it, then feed forward, token by token.
 
     :Shapes: returns (b, n, d_model).
     :Source: Vaswani et al. 2017, section 3.1.
@@ -87,10 +87,10 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Let every word look at the words before it, then at the memory, then think about it.
+    """Let every token attend to the tokens before it, then to the memory, then feed forward.
 
     :Shapes: returns (b, n, d_model).
-    :Raises: ValueError where the cross-attention has positions: two sequences have no common places.
+    :Raises: ValueError where the cross-attention has positions: two sequences have no common positions.
     :Source: Vaswani et al. 2017, section 3.1.
     :Differs from the paper: as :class:`EncoderLayer`.
     :Taught in: in_the_transformer.
@@ -140,7 +140,7 @@ class DecoderLayer(nn.Module):
         *,
         cache: DecoderCache | None = None,
     ) -> Float[Tensor, "b n m"]:
-        """Attend to the words so far (always causal), attend to the memory, feed forward.
+        """Attend to the tokens so far (always causal), attend to the memory, feed forward.
 
         :param x: one vector for each token, (b, n, d_model).
         :param memory: what the encoder made of the source, (b, j, d_model).
@@ -158,7 +158,7 @@ class DecoderLayer(nn.Module):
 
     @checked
     def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> DecoderCache:
-        """Make an empty cache for this layer: one for the words so far, one for the memory.
+        """Make an empty cache for this layer: one for the tokens so far, one for the memory.
 
         :param capacity: in positions; 1024 unless given.
         :param padding: how many positions in front of each sequence are padding, (b,); none unless given.

@@ -30,7 +30,7 @@ def join(seconds: float | int = 60.0) -> torch.device:
     With a GPU for each process they talk through NCCL, otherwise through gloo.
 
     :param seconds: how long this process waits for the others before it stops with an error; 60 unless given.
-    :Raises: RuntimeError where nobody started this process as one of several.
+    :Raises: RuntimeError where this process was not started as one of several.
     :Taught in: across_machines.
     """
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
@@ -59,7 +59,7 @@ def check_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def check_same(layer: Heads, group: dist.ProcessGroup) -> None:
-    """Refuse to go on where the processes did not start from the same layer with the same weights."""
+    """Refuse to go on where the processes did not begin with the same layer and the same parameters."""
     mark = hashlib.sha256(f"{layer}, heads {layer.heads}, shared {layer.kv_heads}".encode())
     for name, x in layer.state_dict().items():
         mark.update(name.encode() + x.cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -69,7 +69,7 @@ def check_same(layer: Heads, group: dist.ProcessGroup) -> None:
     different = [rank for rank, other in enumerate(marks) if other != marks[0]]
     if different:
         raise ValueError(
-            f"processes {different} of the group hold other weights than process 0: load the same state dict "
+            f"processes {different} of the group hold other parameters than process 0: load the same state dict "
             "everywhere, or set the same seed before the layer is made"
         )
 
@@ -126,7 +126,7 @@ def _check_found_again(work: Callable) -> None:
     name, home = getattr(work, "__qualname__", ""), sys.modules.get(getattr(work, "__module__", ""))
     if not name or "<" in name or getattr(home, "__file__", None) is None:
         raise ValueError(
-            f"{name or work} stands in no file, and a new process knows only files: save a function with a name in "
+            f"{name or work} is in no file, and a new process knows only files: save a function with a name in "
             "my_work.py beside your notebook, and launch it after: from my_work import that_function"
         )
 

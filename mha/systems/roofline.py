@@ -31,7 +31,7 @@ def check_positive(**numbers: float) -> None:
 class Machine:
     """A computer as two ceilings: how fast it multiplies, and how fast it reads what it multiplies.
 
-    ``flops`` is operations a second in a large matrix product, ``bandwidth`` bytes a second in a matrix-vector product.
+    ``flops`` is FLOPs a second in a large matrix product, ``bandwidth`` bytes a second in a matrix-vector product.
 
     :Source: Williams et al. 2009, the roofline model.
     :Taught in: counting_cost.
@@ -45,17 +45,17 @@ class Machine:
 
     @property
     def ridge(self) -> float:
-        """The intensity at which both ceilings meet: below it memory is the limit, above it arithmetic."""
+        """The arithmetic intensity at which both ceilings meet: below it memory is the limit, above it arithmetic."""
         return self.flops / self.bandwidth
 
     def roof(self, intensity: float | int) -> float:
-        """Return the most operations a second that a step can reach.
+        """Return the most FLOPs a second that a step can reach.
 
-        :param intensity: the arithmetic intensity, in operations for each byte, at least 0.
+        :param intensity: the arithmetic intensity, in FLOPs for each byte, at least 0.
         """
         check_number(intensity=intensity)
         if intensity < 0:
-            raise ValueError(f"intensity = {intensity}: operations for each byte are at least 0")
+            raise ValueError(f"intensity = {intensity}: FLOPs for each byte are at least 0")
         return min(self.flops, self.bandwidth * intensity)
 
     @checked
@@ -126,6 +126,6 @@ def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
 
 
 def _wait() -> None:
-    """Let a graphics card finish: its calls return before they are done."""
+    """Let a GPU finish: its calls return before they are done."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

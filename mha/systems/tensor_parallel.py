@@ -1,8 +1,8 @@
 """Heads on several machines: each process owns some heads, and one sum over all processes makes the output.
 
 ``W_q``, ``W_k`` and ``W_v`` are cut into columns of heads, ``W_o`` into the matching rows. What each process adds is
-part of a sum, so one all-reduce is enough. Torch's own tensor-parallel plan cuts the weights; a checkpoint of the whole
-layer loads into any number of processes.
+part of a sum, so one all-reduce is enough. Torch's own tensor-parallel plan splits the parameters; a checkpoint of the
+whole layer loads into any number of processes.
 
 :Taught in: across_machines.
 """
@@ -68,11 +68,11 @@ def shard_heads(layer: Heads, group: dist.ProcessGroup | None = None) -> Heads:
 
     :param layer: the whole layer, the same on every process.
     :param group: the processes that share it; all of them unless given.
-    :Costs: weights, operations and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
+    :Costs: parameters, FLOPs and cache divided by the number of processes; one all-reduce of (b, i, d_model) forward,
         and backward one of that size for self-attention, two for cross-attention.
-    :Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the key heads,
-        where they hold different weights, and for layers whose heads cannot be computed apart or have weights of their
-        own.
+    :Raises: RuntimeError where there is no process group; ValueError where the processes do not divide the KV heads,
+        where they hold different parameters, and for layers whose heads cannot be computed apart or have parameters of
+        their own.
     :Source: Shoeybi et al. 2019, section 3.
     :Taught in: across_machines.
     """
@@ -141,19 +141,19 @@ def whole(layer: nn.Module) -> dict[str, Tensor]:
 
 
 def check_divisible(layer: Heads, processes: int) -> None:
-    """Refuse what cannot be cut into processes by heads."""
+    """Refuse what cannot be split over processes by heads."""
     if layer.inseparable is not None:
         name = type(layer).__name__
         raise ValueError(f"the heads of {name} cannot be computed apart: {layer.inseparable}. Keep it whole")
     own = {name.split(".")[0] for name in layer.state_dict()} - {"W_q", "W_k", "W_v", "W_o", "positions"}
     if own:
         raise ValueError(
-            f"{type(layer).__name__} has weights besides its four matrices, and nobody says which heads they belong "
-            f"to: {sorted(own)}. Keep it whole"
+            f"{type(layer).__name__} has parameters besides its four matrices, and it is unknown which heads they "
+            f"belong to: {sorted(own)}. Keep it whole"
         )
     if layer.kv_heads % processes:
         fits = [p for p in range(1, layer.kv_heads + 1) if layer.kv_heads % p == 0]
         raise ValueError(
-            f"{processes} processes cannot share {layer.kv_heads} key heads evenly (and {layer.heads} query heads): "
-            f"a key head lives on one process. Take one of {fits} processes"
+            f"{processes} processes cannot share {layer.kv_heads} KV heads evenly (and {layer.heads} query heads): "
+            f"a KV head lives on one process. Take one of {fits} processes"
         )

@@ -31,7 +31,7 @@ Arrow = tuple[str, str, str]  # from, to, what passes
 
 
 class Diagram:
-    """Show boxes joined by arrows, in the colors of the page it stands on.
+    """Show boxes joined by arrows, in the colors of its page.
 
     Within a column an arrow runs straight; to another column it leaves at the side. Two arrows that would lie on one
     another run side by side.
@@ -47,7 +47,7 @@ class Diagram:
         :param boxes: column, row and the text below the name, one or more lines, by name; a name that begins with a
             star is drawn strong.
         :param arrows: from, to and the label of each.
-        :param caption: stands below the picture; nothing unless given.
+        :param caption: shown below the picture; nothing unless given.
         """
         if not boxes:
             raise ValueError(f"boxes = {boxes!r}: give at least one")
@@ -58,7 +58,7 @@ class Diagram:
         if unknown:
             raise ValueError(f"arrows lead to {unknown}: the boxes are {list(self.boxes)}")
         if len({box[:2] for box in self.boxes.values()}) < len(self.boxes):
-            raise ValueError("two boxes stand in one column and row: give each a place of its own")
+            raise ValueError("two boxes are in one column and row: give each a place of its own")
 
     def __repr__(self) -> str:
         return "\n".join(f"{start} → {end}" + (f" ({label})" if label else "") for start, end, label in self.arrows)
@@ -89,7 +89,7 @@ class Diagram:
         return max(HIGH, 15 * max(len(self._texts(name, wide)) for name in self.boxes) + 16)
 
     def _texts(self, name: str, wide: int) -> list[tuple[str, bool]]:
-        """The lines in a box: its name, strong, and what stands below."""
+        """The lines in a box: its name, strong, and what is below."""
         whole = [(name, True), *((line, False) for line in self.boxes[name][2].splitlines())]
         if wide == WIDE:
             return whole
@@ -132,7 +132,7 @@ class Diagram:
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Where the boxes stand, how large they are, and what is between columns."""
+    """Where the boxes are, how large they are, and what is between columns."""
 
     places: Mapping[str, tuple[int, int]]
     wide: int

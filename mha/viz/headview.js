@@ -85,8 +85,8 @@ const every = make("button", {type: "button"}, "All heads of the layer");
 every.onclick = () => { all = !all; draw(); };
 how.append(every);
 root.querySelectorAll("details").forEach(d => d.open = false);
-root.prepend(grid, how, say, main, bars, products, make("p", {}, "Point at a word or a cell. With the keyboard: ",
-  "Tab from part to part, ↑ ↓ for the word that looks, ← → for the word looked at."));
+root.prepend(grid, how, say, main, bars, products, make("p", {}, "Point at a token or a cell. With the keyboard: ",
+  "Tab from part to part, ↑ ↓ for the token that looks, ← → for the token looked at."));
 
 function choose(a, h) {
   const moved = D.layers[a].rows !== layer().rows || D.layers[a].cols !== layer().cols;
@@ -123,7 +123,7 @@ function lay() {
   });
   names = cols().map(t => make("span", {title: t}, t));
   left.replaceChildren(...words);
-  left.setAttribute("aria-label", "The word that looks");
+  left.setAttribute("aria-label", "The token that looks");
   right.replaceChildren(...others);
   top.replaceChildren(...names);
   if (matrix) main.replaceChildren(top, left, middle); else main.replaceChildren(left, middle, right);
@@ -200,15 +200,15 @@ function tell(w) {
 function gives(l, w) {
   const b = best(w), n = alike(l.weights, w), first = w[b] - w[k] <= (l.weights.high - l.weights.low) / 4094;
   if (nothing(w)) return "looks at nothing";
-  if (n > 1 && n === w.length) return `gives all ${n} words the same, ${write(w[k])}`;
+  if (n > 1 && n === w.length) return `gives all ${n} tokens the same, ${write(w[k])}`;
   return `gives “${cols()[k]}” ${write(w[k])}` + (n === 1 ?
-    (first ? ", the most of all words" : `; the most goes to “${cols()[b]}”, ${write(w[b])}`) :
-    (first ? `, and as much to ${n - 1} more; no word gets more` : `; the most, ${write(w[b])}, goes to ${n} words alike`));
+    (first ? ", the most of all tokens" : `; the most goes to “${cols()[b]}”, ${write(w[b])}`) :
+    (first ? `, and as much to ${n - 1} more; no token gets more` : `; the most, ${write(w[b])}, goes to ${n} tokens alike`));
 }
 function everywhere(l) {
   const found = new Map();
   for (let h = 0; h < l.heads; h++) {
-    const w = row(h, q), b = best(w), to = nothing(w) ? "nothing" : alike(l.weights, w) > 1 ? "several words alike" : `“${cols()[b]}”`;
+    const w = row(h, q), b = best(w), to = nothing(w) ? "nothing" : alike(l.weights, w) > 1 ? "several tokens alike" : `“${cols()[b]}”`;
     found.set(to, [...(found.get(to) || []), l.heads > 4 || nothing(w) ? `${h}` : `${h} (${write(w[b])})`]);
   }
   return [...found].map(([to, some]) => `at ${to} in head${some.length > 1 ? "s" : ""} ${some.join(", ")}`).join("; ");

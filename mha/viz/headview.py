@@ -54,22 +54,22 @@ class Layer:
 
 
 def shown(tokens: Sequence[str], name: str = "tokens") -> tuple[str, ...]:
-    """Make words visible: outer spaces, line ends and what a page cannot print.
+    """Make tokens visible: outer spaces, line ends and what a page cannot print.
 
-    :param tokens: a list of words.
+    :param tokens: a list of tokens.
     :param name: what they are called in an error; "tokens" unless given.
     """
     if isinstance(tokens, str):
-        raise TypeError(f"{name} is one text, {tokens[:20]!r}: give a list of words, such as text.split()")
+        raise TypeError(f"{name} is one text, {tokens[:20]!r}: give a list of tokens, such as text.split()")
     if not hasattr(tokens, "__iter__"):
-        raise TypeError(f"{name} = {described(tokens)}: give a list of words")
+        raise TypeError(f"{name} = {described(tokens)}: give a list of tokens")
     odd = {"\n": "⏎", "\t": "⇥"}
 
-    def one(word: str) -> str:
-        inner = word.strip(" ")
-        before = len(word) - len(word.lstrip(" ")) if inner else len(word)
-        word = "␣" * before + inner + "␣" * (len(word) - before - len(inner))
-        return "".join(odd.get(c) or (c if c.isprintable() else ascii(c)[1:-1]) for c in word) or "∅"
+    def one(token: str) -> str:
+        inner = token.strip(" ")
+        before = len(token) - len(token.lstrip(" ")) if inner else len(token)
+        token = "␣" * before + inner + "␣" * (len(token) - before - len(inner))
+        return "".join(odd.get(c) or (c if c.isprintable() else ascii(c)[1:-1]) for c in token) or "∅"
 
     return tuple(one(str(token)) for token in tokens)
 
@@ -93,7 +93,7 @@ def read_layers(x, what: str) -> list[np.ndarray]:
 
 
 def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Layer:
-    """Take one item of a batch and check that words, weights and vectors belong together.
+    """Take one item of a batch and check that tokens, weights and vectors belong together.
 
     :param name: of the layer.
     :param rows: the i tokens that attend.
@@ -105,14 +105,14 @@ def read_layer(name: str, rows, columns, item: int | None, weights, q, k) -> Lay
     """
     found = {w: _pick(x, item, name, w) for w, x in (("weights", weights), ("q", q), ("k", k)) if x is not None}
     heads, i, j = found["weights"].shape
-    for what, words, size in (("tokens", rows, i), ("keys", columns, j)):
-        if len(words) != size:
+    for what, tokens, size in (("tokens", rows, i), ("keys", columns, j)):
+        if len(tokens) != size:
             raise ValueError(
-                f"{name} has weights of shape {(heads, i, j)}: {what} must be {size} words, not {len(words)}"
+                f"{name} has weights of shape {(heads, i, j)}: {what} must be {size} tokens, not {len(tokens)}"
             )
     if max(i, j) > MOST_WORDS:
         raise ValueError(
-            f"{name} has weights of {i} × {j} words, but at most {MOST_WORDS} can be drawn: cut them, as in "
+            f"{name} has weights of {i} × {j} tokens, but at most {MOST_WORDS} can be drawn: cut them, as in "
             f"HeadView(weights[..., :{MOST_WORDS}, :{MOST_WORDS}], tokens[:{MOST_WORDS}])"
         )
     if q is not None:
@@ -179,7 +179,7 @@ def write_page(layers: list[Layer], together: bool = False) -> str:
     found = {"tokens": tokens, "layers": [_packed(layer, tokens) for layer in layers]}
     found |= {"start": _sharpest(layers[0].weights), "together": together}
     data = json.dumps(found, separators=(",", ":"))
-    for sign in "<>&":  # nothing in a word can end the script
+    for sign in "<>&":  # nothing in a token can end the script
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     name = hashlib.sha256(data.encode()).hexdigest()[:12]  # the same view has the same name on every run
     colors = json.dumps([ON_LIGHT, ON_DARK], separators=(",", ":"))
@@ -214,39 +214,39 @@ def _packed(layer: Layer, tokens: list[tuple[str, ...]]) -> dict:
 
 
 def _table(layer: Layer) -> str:
-    """For each word that looks and each head: the word it looks at most, and how much."""
+    """For each token that looks and each head: the token it looks at most, and how much."""
     head = "".join(f"<th scope=col>head {h}</th>" for h in range(len(layer.weights)))
     lines = []
-    for i, word in enumerate(layer.rows):
+    for i, token in enumerate(layer.rows):
         cells = "".join(f"<td>{html.escape(_most(w[i], layer.columns))}</td>" for w in layer.weights)
-        lines.append(f"<tr><th scope=row>{html.escape(word)}</th>{cells}</tr>")
-    caption = f"<caption>{html.escape(layer.name)}: where each word looks most</caption>"
+        lines.append(f"<tr><th scope=row>{html.escape(token)}</th>{cells}</tr>")
+    caption = f"<caption>{html.escape(layer.name)}: where each token looks most</caption>"
     region = f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(layer.name)} as a table">'
     return f"{region}<table>{caption}<tr><td></td>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _most(row: np.ndarray, words: tuple[str, ...]) -> str:
-    """The word with the largest weight; words with the same weight are counted, not chosen among."""
+def _most(row: np.ndarray, tokens: tuple[str, ...]) -> str:
+    """The token with the largest weight; tokens with the same weight are counted, not chosen among."""
     much = row.max()
     if not much:
         return "nothing"
     best = np.flatnonzero(np.isclose(row, much))
     if len(best) == 1:
-        return f"{words[best[0]]} {much:.2f}"
-    return f"{'all' if len(best) == len(words) else len(best)} words alike, {much:.2f}"
+        return f"{tokens[best[0]]} {much:.2f}"
+    return f"{'all' if len(best) == len(tokens) else len(best)} tokens alike, {much:.2f}"
 
 
 MOST_NUMBERS = 400_000  # about 1 MB of page
 
 
 class HeadView:
-    """Explore which word looks at which: choose a head, point at a word, see its weights and where they come from.
+    """Explore which token looks at which: choose a head, point at a token, see its weights and where they come from.
 
     Views of several parts of a model add up: ``HeadView(encoder, source, name="encoder") + HeadView(cross, target,
-    source, name="cross")``. Layers may have different numbers of heads. It opens on the word whose heads
+    source, name="cross")``. Layers may have different numbers of heads. It opens on the token whose heads
     choose most. Weights are shown to two decimals and stored to four thousand steps.
 
-    :Raises: ValueError for words that do not fit, numbers that are not finite, more words than can be drawn, and a
+    :Raises: ValueError for tokens that do not fit, numbers that are not finite, more tokens than can be drawn, and a
         batch without ``item``.
     :Taught in: reading_heads.
     """
@@ -272,7 +272,7 @@ class HeadView:
         :param q: the queries, (b, h, i, d), for each layer; with ``k`` it shows the products behind a weight; none
             unless given.
         :param k: the keys, (b, h, j, d), for each layer; none unless given.
-        :param name: stands before the number of each layer; "layer" unless given.
+        :param name: shown before the number of each layer; "layer" unless given.
         :param item: which sequence of the batch is shown, from 0; needed where it has several.
         :param together: whether all heads of the first layer are shown at once; False unless given.
         """
@@ -283,8 +283,8 @@ class HeadView:
         if {len(x) for x in vectors} != {len(layers)}:
             raise ValueError(f"weights of {len(layers)} layers, but q and k of {len(vectors[0])} and {len(vectors[1])}")
         names = [f"{name} {n}" if len(layers) > 1 else name for n in range(len(layers))]
-        words = shown(tokens), shown(tokens if keys is None else keys, "keys")
-        self.layers = [read_layer(n, *words, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
+        sides = shown(tokens), shown(tokens if keys is None else keys, "keys")
+        self.layers = [read_layer(n, *sides, item, *x) for n, *x in zip(names, layers, *vectors, strict=True)]
         self.together = together
         _check_size(self.layers)
 
@@ -309,5 +309,5 @@ def _check_size(layers: list[Layer]) -> None:
     if numbers > MOST_NUMBERS:
         raise ValueError(
             f"{len(layers)} layers hold {numbers:,} numbers, but a page shows at most {MOST_NUMBERS:,}: give fewer "
-            "layers, heads or words, or leave out q and k"
+            "layers, heads or tokens, or leave out q and k"
         )

@@ -1,4 +1,4 @@
-"""Who looks at whom, drawn as text: one small table for each head, which a reader's own fonts can show.
+"""Which query attends to which key, drawn as text: one small table for each head, which a reader's own fonts can show.
 
 Chinese needs fonts that a picture made of dots may lack. Here every character stays a character.
 
@@ -26,11 +26,11 @@ COLOR = "fill: var(--pst-color-primary, var(--jp-brand-color1, currentColor))"
 
 
 class Looks:
-    """Show which part of a source each written character looks at, head by head.
+    """Show which part of a source each generated character attends to, head by head.
 
-    In a notebook it is a picture: written characters down the side, the source along the top, and the stronger a
-    square, the larger the weight, in steps of a tenth. It takes the colors of the page it stands on. As text, and for
-    a screen reader, it names the source character with the largest weight for each written one.
+    In a notebook it is a picture: generated characters down the side, the source along the top, and the stronger a
+    square, the larger the weight, in steps of a tenth. It takes the colors of its page. As text, and for
+    a screen reader, it names the source character with the largest weight for each generated one.
 
     :Raises: ValueError where the texts are not as long as the weights, or a weight does not lie between 0 and 1.
     :Taught in: in_the_transformer.
@@ -43,9 +43,9 @@ class Looks:
         """Keep the weights and the texts.
 
         :param weights: between 0 and 1, (h, i, j).
-        :param written: i characters, the queries.
+        :param written: i generated characters, the queries.
         :param source: j characters, the keys.
-        :param caption: stands below the picture; nothing unless given.
+        :param caption: shown below the picture; nothing unless given.
         """
         if 0 in weights.shape or weights.is_meta:
             raise ValueError(f"weights have shape {tuple(weights.shape)} on {weights.device}: there is nothing to show")
@@ -56,14 +56,14 @@ class Looks:
             )
         if not bool(((weights >= 0) & (weights <= 1)).all()):
             raise ValueError(
-                f"weights of shape {tuple(weights.shape)}: one does not lie between 0 and 1; hand over the weights, "
+                f"weights of shape {tuple(weights.shape)}: one does not lie between 0 and 1; pass the weights, "
                 "not the scores"
             )
         self.weights, self.written, self.source = weights.detach().double(), list(written), list(source)
         self.caption = caption
 
     def most(self, head: int) -> str:
-        """Name the source character with the largest weight for each written one.
+        """Name the source character with the largest weight for each generated one.
 
         :param head: its number, from 0.
         """
@@ -84,7 +84,7 @@ class Looks:
     def _head(self, head: int) -> str:
         """Draw one head."""
         width, height = LEFT + WIDE * len(self.source), TOP + HIGH * len(self.written) + 4
-        label = escape(f"Head {head}. Each written character, and where it looks most: {self.most(head)}", True)
+        label = escape(f"Head {head}. Each generated character, and where it looks most: {self.most(head)}", True)
         top = "".join(_text(LEFT + WIDE * (j + 0.5), 15, c, 13) for j, c in enumerate(self.source))
         side = "".join(_text(14, TOP + HIGH * i + 14, c, 14) for i, c in enumerate(self.written))
         lines = "".join(

@@ -47,7 +47,7 @@ STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
 
 @contextmanager
 def narrow() -> Iterator[None]:
-    """Figures drawn in here fit a phone: panels below each other, bars that lie, a legend above its curves."""
+    """Figures drawn in here fit a phone: panels below each other, horizontal bars, a legend above its curves."""
     before = STYLE["figure.figsize"]
     STYLE["figure.figsize"] = NARROW, 2.7
     try:
@@ -77,7 +77,7 @@ def grid(
     :param limits: the lowest and the highest number of the colors; those of the matrices unless given.
     :param cmap: the name of matplotlib's colors; "cividis" unless given.
     :param numbers: whether numbers are written; in matrices of at most 100 numbers unless given.
-    :param across: how many matrices stand in a line; all of them unless given.
+    :param across: how many matrices are in a line; all of them unless given.
     """
     values = _matrices("matrices", matrices)
     check_whole(0, digits=digits)
@@ -240,7 +240,7 @@ def tiles(
     :param panels: by title, each (i, j), anything NumPy can read.
     :param owners: the head of each number, by title, anything that broadcasts to the panel; −1 is nobody (gray).
     :param rows: the labels of the rows, written at the first panel of a line; none unless given.
-    :param across: how many panels stand in a line; 4 unless given.
+    :param across: how many panels are in a line; 4 unless given.
     :param digits: after the point; 0 unless given.
     """
     values = _matrices("panels", panels)
@@ -270,7 +270,7 @@ def tiles(
 
 
 def _show(figure: Figure, function: str, **arguments: object) -> None:
-    """Show a figure and close it. It knows the call that drew it: the book makes the call again, also for a phone."""
+    """Show a figure and close it. It knows the call that drew it: the book makes the call again, and for a phone."""
     figure.call = function, arguments  # type: ignore[attr-defined]
     plt.show()
     plt.close(figure)
@@ -323,7 +323,7 @@ def _two_and_five(y: float, _place: float | int | None) -> str:
 
 
 def _level(axis: Axes, name: str, value: float) -> None:
-    """Draw a thin line at a value, across the picture, with its name; where bars lie, it stands."""
+    """Draw a thin line at a value, across the picture, with its name; for horizontal bars it is upright."""
     if axis.patches and _is_narrow():
         _upright(axis, name, value, 0)
         return
@@ -342,8 +342,8 @@ def _upright(axis: Axes, name: str, value: float, turned: int = 90) -> None:
 def _fit(
     values: Mapping[str, np.ndarray], rows: Sequence[object], columns: Sequence[object], across: int, *, written: bool
 ) -> tuple[int, float, float, bool]:
-    """How many matrices stand beside each other on a phone, how wide that is, how high one line of them, and whether
-    the names of the columns must be turned."""
+    """How many matrices are beside each other on a phone, how wide that is, how high one line of them, and whether
+    the names of the columns must be rotated."""
     beside, below = (0.09 * max((len(str(name)) for name in names), default=1) for names in (rows, columns))
     room = NARROW - beside - (0.1 if written else 0.5)  # without numbers there is a bar of colors
     high, wide = (max(v.shape[axis] for v in values.values()) for axis in (0, 1))

@@ -67,8 +67,8 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
 def roof(ridge, points: Mapping) -> str:
     """Draw a roofline on logarithmic axes, and points by their arithmetic intensity; heights are shares of the peak.
 
-    :param ridge: the intensity from which on the peak is reached, in operations per byte.
-    :param points: intensities by name, in operations per byte.
+    :param ridge: the intensity from which on the peak is reached, in FLOPs per byte.
+    :param points: intensities by name, in FLOPs per byte.
     :Taught in: counting_cost.
     """
 
@@ -82,10 +82,10 @@ def roof(ridge, points: Mapping) -> str:
         radius = 5 + 3 * (len(points) - 1 - n)  # of two in one place both are seen
         body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{COLORS[n]}"/>'
         body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{COLORS[n]}"/>'
-        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} per byte, {share:.1%} of the peak", "start")
+        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} FLOPs per byte, {share:.1%} of the peak", "start")
     for power in range(-1, 5):
         body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")
-    body += _text(20, 210, "operations per byte", "start") + _text(330, 22, "the peak", "end")
+    body += _text(20, 210, "FLOPs per byte", "start") + _text(330, 22, "the peak", "end")
     return _svg(352, 224 + 18 * len(points), body)
 
 
@@ -138,7 +138,7 @@ class Frames:
 
         :param pictures: SVG by name, at least two; with several questions a name is a tuple, and the last answer
             changes first.
-        :param question: what stands before its answers; several for several choices.
+        :param question: what is shown before its answers; several for several choices.
         :param alt: what changes, in words, at least 40 characters.
         :param start: the name of the picture shown first; the first one unless given.
         """

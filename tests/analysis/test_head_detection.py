@@ -137,14 +137,14 @@ def f(a, b=1):  # a comment
 
 def test_names_of_a_program_meet_the_place_that_set_them_last():
     program = python_source.read_program(PROGRAM)
-    said = [f"{program.words[i]}{i}<{j}" for i, j in pairs_of(program.names)]
-    places = {n: word for n, word in enumerate(program.words) if word in "abcä"}
+    said = [f"{program.tokens[i]}{i}<{j}" for i, j in pairs_of(program.names)]
+    places = {n: word for n, word in enumerate(program.tokens) if word in "abcä"}
     assert "".join(places.values()) == "abaabcaäbäcbbb"
     a, b, a2, a3, b2, c, a4, ä, b3, ä2, c2, b4, b5, b6 = places
     links = [(a3, a), (b2, b), (a4, a2), (ä2, ä), (c2, c), (b5, b4), (b6, b3)]
     assert said == [f"{places[i]}{i}<{j}" for i, j in sorted(links)]
-    assert "# a comment" not in program.words
-    assert program.words.count("⇥") == program.words.count("⇤") == 3
+    assert "# a comment" not in program.tokens
+    assert program.tokens.count("⇥") == program.tokens.count("⇤") == 3
 
 
 def test_what_is_no_program_is_refused():

@@ -1,4 +1,4 @@
-"""The leak detector on known faults in miniature, on torch's own layers, and on callables that are hard to try."""
+"""The leak detector on known bugs in miniature, on torch's own layers, and on callables that are hard to try."""
 
 import itertools
 import random
@@ -23,7 +23,7 @@ def all_pairs(n=N):
 
 
 class Heads(nn.Module):
-    """Attention as other people write it: one fused projection, and a read that each fault writes differently."""
+    """Attention as other people write it: one fused projection, and a read that each bug writes differently."""
 
     def __init__(self, heads=2, dropout=0.0):
         super().__init__()
@@ -101,7 +101,7 @@ class NormOverTheSequence(Heads):
         return read - read.mean(2, keepdim=True)
 
 
-# ---- faults
+# ---- bugs
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -113,9 +113,9 @@ def test_correct_causal_attention_has_no_leak_and_no_blind_spot(dropout):
     assert str(found) == "train: no output depends on a later input\neval: no output depends on a later input"
 
 
-@pytest.mark.parametrize("fault", [MaskTakenAndForgotten, ZeroedAfterTheSoftmax, FiniteAndSmall, NormOverTheSequence])
-def test_faults_that_show_the_whole_future_are_found_in_both_modes(fault):
-    found = leaks(fault(), shape=(2, N, M))
+@pytest.mark.parametrize("bug", [MaskTakenAndForgotten, ZeroedAfterTheSoftmax, FiniteAndSmall, NormOverTheSequence])
+def test_bugs_that_show_the_whole_future_are_found_in_both_modes(bug):
+    found = leaks(bug(), shape=(2, N, M))
     assert found
     assert found.pairs == dict.fromkeys(MODES, all_pairs())
     assert not any(found.blind.values())
@@ -133,12 +133,12 @@ def test_true_above_the_diagonal_shows_the_future_and_hides_the_past():
     assert past <= set(found.blind["train"])
 
 
-@pytest.mark.parametrize("fault", [MaskInTrainingOnly, CausalOffInEvaluation])
-def test_a_mask_that_depends_on_the_mode_leaks_in_evaluation_only(fault):
-    found = leaks(fault(dropout=0.3), shape=(2, N, M))
+@pytest.mark.parametrize("bug", [MaskInTrainingOnly, CausalOffInEvaluation])
+def test_a_mask_that_depends_on_the_mode_leaks_in_evaluation_only(bug):
+    found = leaks(bug(dropout=0.3), shape=(2, N, M))
     assert found
     assert found.pairs == {"train": [], "eval": all_pairs()}
-    assert not leaks(fault(), shape=(2, N, M), modes=("train",))
+    assert not leaks(bug(), shape=(2, N, M), modes=("train",))
     assert "train: no output depends on a later input\neval: output 0 depends on later input 1, 2, 3, 4" in str(found)
 
 
@@ -437,7 +437,7 @@ def test_an_output_without_a_row_for_each_input_is_refused(wrong):
 
 
 def test_input_that_cannot_be_changed_a_little_is_refused(reader):
-    with pytest.raises(TypeError, match=r"int64.*floating point.*embedding"):
+    with pytest.raises(TypeError, match=r"int64.*floating point.*embedded tokens"):
         leaks(lambda x: x, torch.ones(2, 3, 4).long())
     for shape in ((2, 0, 4), (0, 3, 4), (2, 3, 0), (4,)):
         with pytest.raises(ValueError, match=r"x has shape \(.*, but must be \(b"):

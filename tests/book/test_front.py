@@ -61,21 +61,23 @@ def test_what_only_chapters_need_is_asked_for_by_name(tmp_path):
 
 def test_every_number_of_the_first_screen_holds():
     wrong = int(re.search(r"(\d+) wrong answers", (ROOT / "book/checkers.md").read_text("utf8"))[1])
-    faults = int(re.search(r"Here stand (\d+) faults", (ROOT / "book/fault_museum.md").read_text("utf8"))[1])
+    bugs = int(re.search(r"Here are (\d+) bugs", (ROOT / "book/bug_museum.md").read_text("utf8"))[1])
     chapters = len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
     said = [
         re.search(rf"{words}", README)
         for words in (r"more than (\d+) of", r"More than (\d+) public", r"in (\d+) short")
     ]
     assert wrong > int(said[0][1]) > wrong - 100
-    assert faults > int(said[1][1]) > faults - 10
+    assert bugs > int(said[1][1]) > bugs - 10
     assert chapters == int(said[2][1])
 
 
 def test_every_chapter_has_its_row():
     for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
         title = "".join(json.loads(path.read_text("utf8"))["cells"][0]["source"]).splitlines()[0].removeprefix("# ")
-        assert f"[{path.stem[:2]}](notebooks/{path.name}) | {title.replace('$', '')} |" in README
+        named, asked = title.replace("$", "").rsplit(": ", 1)
+        row = f"[{path.stem[:2]}](notebooks/{path.name}) | {named} | {asked[0].upper()}{asked[1:]} |"
+        assert row in README, row
 
 
 # ---- the package on its own

@@ -18,8 +18,8 @@ def found():
     state = {name: w.numpy() for name, w in distributed_jobs.small_layer(seed=5)[0].state_dict().items()}
     alone = (distributed_jobs.read_checkpoint, state, 4, 1)
     steps = (
-        (distributed_jobs.spread_step, 4, False),
-        (distributed_jobs.spread_step, 2, True),
+        (distributed_jobs.parallel_step, 4, False),
+        (distributed_jobs.parallel_step, 2, True),
         (distributed_jobs.torch_step,),
     )
     return launch.launch(
@@ -63,7 +63,7 @@ def test_a_process_outside_the_group_stands_aside(found):
 @slow
 def test_a_refusal_is_told_by_every_process(found):
     for process in found:
-        assert process[4].startswith("2 processes cannot share 1 key heads evenly")
+        assert process[4].startswith("2 processes cannot share 1 KV heads evenly")
         assert process[5] == "not refused"
         assert process[6][0] > 0
 
@@ -76,7 +76,7 @@ def test_a_dead_process_is_named(reader):
 
 @pytest.mark.parametrize("work", [lambda: 1, types.FunctionType((lambda: 1).__code__, {"__name__": "no_file"}, "home")])
 def test_a_function_that_no_process_can_import_is_refused_before_one_starts(work):
-    with pytest.raises(ValueError, match="stands in no file"):
+    with pytest.raises(ValueError, match="is in no file"):
         launch.launch(work, 2)
 
 

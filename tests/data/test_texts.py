@@ -24,7 +24,7 @@ def code():
 
 
 def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functions():
-    found = [program.words for program in python_source.functions(["copy"])]
+    found = [program.tokens for program in python_source.functions(["copy"])]
     names = [words[words.index("def") + 1] for words in found]
     with open(__import__("copy").__file__, encoding="utf8") as file:
         tree = ast.parse(file.read())
@@ -47,8 +47,8 @@ def test_a_text_at_the_left_edge_does_not_break_the_reading():
 def test_rare_names_keep_one_stand_in_within_a_function():
     source = "def f(first, second):\n    third = first\n    return first + second + third + 12345 + 'x'\n"
     code = python_source.numbered([read_program(source)], size=1)
-    shown = [code.names[i] for i in code.words]
-    written = read_program(source).words
+    shown = [code.names[i] for i in code.tokens]
+    written = read_program(source).tokens
     stand_ins = {name: {s for s, w in zip(shown, written, strict=True) if w == name} for name in ("second", "third")}
     assert all(len(of) == 1 and next(iter(of)).startswith("name") for of in stand_ins.values())
     assert stand_ins["second"] != stand_ins["third"]
@@ -71,7 +71,7 @@ def test_the_truth_about_names_is_that_of_the_whole_function(code):
     programs = python_source.functions(["textwrap", "copy"])
     uses = torch.cat([program.names.any(1) for program in programs])
     assert torch.equal(code.set_at >= 0, uses)
-    ends = torch.tensor([len(program.words) for program in programs]).cumsum(0)
+    ends = torch.tensor([len(program.tokens) for program in programs]).cumsum(0)
     use = uses.nonzero()[:, 0]
     assert torch.equal(torch.bucketize(use, ends, right=True), torch.bucketize(code.set_at[use], ends, right=True))
 
@@ -79,7 +79,7 @@ def test_the_truth_about_names_is_that_of_the_whole_function(code):
 def test_other_texts_use_the_same_numbers(code):
     other = python_source.numbered(python_source.functions(["shlex"]), like=code)
     assert other.names == code.names
-    assert other.words.max() < len(code.names)
+    assert other.tokens.max() < len(code.names)
 
 
 # ---- made from rules

@@ -113,7 +113,7 @@ def test_a_reaction_is_cut_into_the_words_of_the_model():
     ]  # fmt: skip
     for text, _ in reactions.made_up(300):
         assert "".join(trained.read_reaction(text)) == text
-    with pytest.raises(ValueError, match="no word of the model fits at '%C'"):
+    with pytest.raises(ValueError, match="no token of the model fits at '%C'"):
         trained.read_reaction("C%C")
 
 

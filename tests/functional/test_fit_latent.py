@@ -130,12 +130,12 @@ def test_with_the_sizes_of_deepseek_absorbing_pays_up_to_170_queries():
 
 @pytest.mark.parametrize("d_latent", [0, -1, 7])
 def test_a_width_that_no_latent_has_is_refused(reader, d_latent):
-    with pytest.raises(ValueError, match=rf"d_latent = {d_latent}: 1 to 6, the width of a word"):
+    with pytest.raises(ValueError, match=rf"d_latent = {d_latent}: 1 to 6, the width of a token"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), d_latent)
 
 
 def test_projections_of_different_words_are_refused(reader):
-    with pytest.raises(ValueError, match=r"w_k \(4, 6\) .*w_v \(4, 5\) .*must read the same words"):
+    with pytest.raises(ValueError, match=r"w_k \(4, 6\) .*w_v \(4, 5\) .*must read the same tokens"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 5), 2)
     with pytest.raises(ValueError, match=r"w_v of shape .*holds NaN"):
         fit_latent(torch.randn(4, 6), torch.full((4, 6), torch.nan), 2)
@@ -143,13 +143,15 @@ def test_projections_of_different_words_are_refused(reader):
 
 @pytest.mark.parametrize("shape", [(0, 6), (3, 5), (6, 1), (0,), ()])
 def test_words_that_say_nothing_are_refused(reader, shape):
-    with pytest.raises(ValueError, match=r"words of shape \(.*\): give words of 6 numbers, as the weights read them"):
+    with pytest.raises(
+        ValueError, match=r"tokens of shape \(.*\): give tokens of 6 numbers, as the matrices read them"
+    ):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(shape))
-    with pytest.raises(ValueError, match=r"words of shape \(3, 6\): give words of 6 numbers, .*and not only zeros"):
+    with pytest.raises(ValueError, match=r"tokens of shape \(3, 6\): give tokens of 6 numbers, .*and not only zeros"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.zeros(3, 6))
-    with pytest.raises(ValueError, match=r"words of shape .*holds NaN"):
+    with pytest.raises(ValueError, match=r"tokens of shape .*holds NaN"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.full((3, 6), torch.nan))
-    with pytest.raises(TypeError, match=r"words has dtype torch\.float32, but the weights have torch.float64"):
+    with pytest.raises(TypeError, match=r"tokens has dtype torch\.float32, but the weights have torch.float64"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 6), 2, torch.randn(3, 6).float())
 
 

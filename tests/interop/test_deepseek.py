@@ -165,6 +165,6 @@ def test_a_layer_that_does_not_fit_names_each_difference_and_changes_nothing():
         assert line in str(caught.value)
     assert all(torch.equal(before[name], p) for name, p in module.state_dict().items())
     with pytest.raises(
-        ValueError, match=r"MultiHeadAttention computes something else than .*: only LatentAttention fits"
+        ValueError, match=r"MultiHeadAttention computes something other than .*: only LatentAttention fits"
     ):
         to_transformers(mha.MultiHeadAttention(D, HEADS), module)

@@ -97,7 +97,7 @@ def test_all_reasons_are_named_at_once():
         (lambda: mha.MultiHeadAttention(D, HEADS, positions=mha.RotaryPositions()), r"positions are RotaryPositions"),
         (lambda: mha.MultiHeadAttention(D, HEADS, positions=mha.LinearBias()), r"positions are LinearBias"),
         (lambda: mha.MultiHeadAttention(D, HEADS, bias="qkv"), r"bias = 'qkv'.*all projections or in none"),
-        (lambda: mha.GroupedAttention(D, HEADS, 2), r"kv_heads = 2.*as many key heads"),
+        (lambda: mha.GroupedAttention(D, HEADS, 2), r"kv_heads = 2.*as many KV heads"),
     ],
 )
 def test_what_torch_has_no_place_for_is_refused(layer, reason):
@@ -110,7 +110,7 @@ def test_a_layer_that_computes_something_else_is_refused():
         def forward(self, *args, **how):
             return 2 * super().forward(*args, **how)
 
-    with pytest.raises(ValueError, match=r"Doubled computes something else than nn.MultiheadAttention"):
+    with pytest.raises(ValueError, match=r"Doubled computes something other than nn.MultiheadAttention"):
         to_torch(Doubled(D, HEADS))
 
 

@@ -161,7 +161,7 @@ def test_weights_go_back_bit_by_bit(transformers, family):
 def test_another_family_is_refused_by_name(transformers):
     module, _, _ = attention(transformers, "Qwen3", torch.float32)
     with pytest.raises(
-        ValueError, match="GroupedAttention computes something else than Qwen3Attention: only ReleasedA"
+        ValueError, match="GroupedAttention computes something other than Qwen3Attention: only ReleasedA"
     ):
         to_transformers(mha.GroupedAttention(D, HEADS, SHARED, d_head=8), module)
     other, _, _ = attention(transformers, "GptOss", torch.float32)
@@ -186,9 +186,9 @@ def test_channels_are_turned_in_pairs(turned):
 
 def test_heads_of_another_width_are_refused():
     with pytest.raises(ValueError, match="heads of width 4 have no 6 channels"):
-        PartialRotary(6).turn(torch.zeros(1, 1, 2, 4))
+        PartialRotary(6).rotate(torch.zeros(1, 1, 2, 4))
     with pytest.raises(ValueError, match="heads of width 6 came, but there are angles for 2 pairs"):
-        BentRotary(torch.ones(2), 1.0, 1e4, "yarn").turn(torch.zeros(1, 1, 2, 6))
+        BentRotary(torch.ones(2), 1.0, 1e4, "yarn").rotate(torch.zeros(1, 1, 2, 6))
 
 
 def test_a_part_of_each_head_is_not_laid_out_anew():

@@ -175,7 +175,7 @@ def test_vit_sees_the_same(kernel):
     close(ours(picture)[0], theirs(picture)[0])
     for model in (ours, theirs):
         model.double()
-    # in its eager kernel the softmax of ViT is in float32, whatever the type of the weights: 7e-9 apart
+    # in its eager kernel the softmax of ViT is in float32, whatever the type of the parameters: 7e-9 apart
     close(ours(picture.double())[0], theirs(picture.double())[0], 1e-12 if kernel == "sdpa" else 1e-6)
 
 
@@ -190,7 +190,7 @@ def test_qwen3_next_says_the_same_with_its_gated_layer_swapped():
     theirs = transformers.Qwen3NextForCausalLM(config).eval().float()
     ours, (ids, real) = copy.deepcopy(theirs), words()
     layer = swap(ours)
-    assert (layer.gated, layer.norm_offset, layer.positions.turned) == (True, 1.0, 4)
+    assert (layer.gated, layer.norm_offset, layer.positions.rotated) == (True, 1.0, 4)
     close(ours(ids).logits, theirs(ids).logits)
     how = {"attention_mask": real, "max_new_tokens": 4, "do_sample": False}
     assert torch.equal(ours.generate(ids, **how), theirs.generate(ids, **how))
@@ -342,10 +342,10 @@ def test_a_layer_made_elsewhere_may_stand_there():
     [
         (3, None, r"layer = 3: LlamaForCausalLM has 3 attention layers, numbered 0 to 2"),
         (-1, None, r"layer = -1"),
-        (0, mha.MultiHeadAttention(12, 2), r"d_model, the width of the words: the layer has 12, the place 24"),
-        (0, mha.MultiHeadAttention(24, 4), r"turned, the channels .*: the layer has 0, the place 6"),
+        (0, mha.MultiHeadAttention(12, 2), r"d_model, the width of the tokens: the layer has 12, the place 24"),
+        (0, mha.MultiHeadAttention(24, 4), r"rotated, the channels .*: the layer has 0, the place 6"),
         (0, mha.MultiHeadAttention(24, 6, positions=mha.RotaryPositions()), r"the layer has 4, the place 6"),
-        (0, mha.MultiHeadAttention(24, 4, positions=mha.RotaryPositions()).half(), r"dtype, the type of the weights"),
+        (0, mha.MultiHeadAttention(24, 4, positions=mha.RotaryPositions()).half(), r"dtype, .* of the parameters"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(layer, ours, reason):

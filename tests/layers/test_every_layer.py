@@ -548,7 +548,7 @@ def test_positions_within_one_sequence_refuse_another_one(reader):
         layer(x, torch.randn(1, 4, 6))
 
 
-# ---- small faults that nothing else would see
+# ---- small bugs that nothing else would see
 
 
 @every(alone=True)

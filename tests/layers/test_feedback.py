@@ -250,7 +250,7 @@ def test_a_language_model_with_feedback_learns_and_writes():
 
 def test_calls_that_a_feedback_layer_cannot_serve_are_refused(reader):
     layer, x, memory = attention(), words(1), words(5)
-    with pytest.raises(ValueError, match=r"never looks at the present word.*layer\(x, memory\)"):
+    with pytest.raises(ValueError, match=r"never attends to the present token.*layer\(x, memory\)"):
         layer(x)
     with pytest.raises(ValueError, match=r"is_causal with a separate key.*no future to hide"):
         layer(x, memory, is_causal=True)
@@ -271,7 +271,7 @@ def test_calls_that_a_feedback_layer_cannot_serve_are_refused(reader):
 def test_a_stack_refuses_masks_the_future_and_no_layers(reader):
     model, x = stack(), words()
     for how in ({"mask": mha.causal_mask(N)}, {"is_causal": False}):
-        with pytest.raises(ValueError, match=r"steps from left to right.*padding of shorter texts at the end"):
+        with pytest.raises(ValueError, match=r"steps from left to right.*padding of shorter sequences at the end"):
             model(x, **how)
     with pytest.raises(ValueError, match=r"layers = .*at least 1"):
         FeedbackStack([])

@@ -26,7 +26,7 @@ def grouped(kv_heads, **sizes):
 
 
 def by_repeating(layer, x, memory=None, mask=None, is_causal=False):
-    """The definition: copy each key head for the queries that share it, then attend as usual."""
+    """The definition: copy each KV head for the queries that share it, then attend as usual."""
     q, k, v = layer.project(x, memory)
     group = layer.heads // layer.kv_heads
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -204,7 +204,7 @@ def test_turned_copies_of_a_head_are_found_and_share_without_loss(positions):
 def test_the_best_turn_is_orthogonal_and_no_other_is_better(layout, seed):
     torch.manual_seed(seed)
     heads = torch.randn(2, 9, 6)
-    turns, reached = procrustes.best_turn(heads, layout)
+    turns, reached = procrustes.best_rotation(heads, layout)
     assert error(turns @ turns.mT, torch.eye(6).expand(2, 2, 6, 6)) < LIMIT
     best = torch.cosine_similarity((heads[0] @ turns[0, 1]).flatten(), heads[1].flatten(), 0)
     assert error(best, reached[0, 1]) < LIMIT
@@ -217,21 +217,21 @@ def test_the_best_turn_is_orthogonal_and_no_other_is_better(layout, seed):
 def test_keys_of_rotary_heads_turn_within_their_pairs_and_are_never_mirrored(layout):
     heads, positions = torch.randn(3, 9, 6), mha.RotaryPositions(layout=layout)
     heads[1] = heads[0] * torch.tensor([-1.0, 1, 1, 1, 1, 1])  # a mirror image: no rotation brings it back
-    turns, reached = procrustes.best_turn(heads, layout)
+    turns, reached = procrustes.best_rotation(heads, layout)
     first, second = procrustes.pairs(6, layout)
     blocks = torch.stack([turns[..., first, first], turns[..., first, second], turns[..., second, second]], -1)
     assert error(blocks[..., 0] * blocks[..., 2] + blocks[..., 1] ** 2, torch.ones(3, 3, 3)) < LIMIT  # det +1
     assert reached[0, 1] < 0.99
     x = torch.randn(1, 1, 5, 6)
     for turn in turns.flatten(0, 1):
-        assert error(positions.turn(x @ turn), positions.turn(x) @ turn) < LIMIT
-    assert error(positions.turn(x @ random_turn(6)), positions.turn(x) @ random_turn(6)) > 1e-3
+        assert error(positions.rotate(x @ turn), positions.rotate(x) @ turn) < LIMIT
+    assert error(positions.rotate(x @ random_turn(6)), positions.rotate(x) @ random_turn(6)) > 1e-3
 
 
 def test_a_group_is_turned_to_its_common_mean():
     heads = torch.randn(4, 20, 6)
-    to_first = procrustes.best_turn(heads, None, heads[:1])[0][:, 0]
-    turns = procrustes.turn_group(heads, None)
+    to_first = procrustes.best_rotation(heads, None, heads[:1])[0][:, 0]
+    turns = procrustes.rotate_group(heads, None)
     first, mean = ((procrustes.pairwise(heads @ t).sum() - 4) / 12 for t in (to_first, turns))
     assert mean > first + 0.01
     assert first > (procrustes.pairwise(heads).sum() - 4) / 12

@@ -17,8 +17,8 @@ from mha.systems import tensor_parallel
 KINDS = {
     "plain words": {},
     "no bias": {"bias": False},
-    "turned": {"d_rotary": 4, "bias": False},
-    "turned, biases": {"d_rotary": 2, "d_head": 3},
+    "rotated": {"d_rotary": 4, "bias": False},
+    "rotated, biases": {"d_rotary": 2, "d_head": 3},
     "compressed queries": {"d_query": 7, "d_rotary": 4, "bias": "o"},
     "norms": {"norm": True, "d_query": 7, "d_rotary": 4},
     "norm of the latent": {"norm": True},
@@ -41,7 +41,7 @@ def normed(x, norm):
     return x if norm is None else norm.weight * x / (x.square().mean() + 1e-6).sqrt()
 
 
-def turned(x, place):
+def rotated(x, place):
     """Turn neighboring channels by place · 10000^(−2c/d), one pair at a time."""
     out = []
     for c in range(len(x) // 2):
@@ -65,7 +65,7 @@ def by_hand(layer, x, memory, mask):
                 q, places = layer.W_q.weight[rows] @ asked + bias(layer.W_q, rows), layer.d_rotary
                 if places:
                     own = layer.W_rotary_q.weight[h * places : (h + 1) * places] @ asked
-                    q = torch.cat([q, turned(own, i)])
+                    q = torch.cat([q, rotated(own, i)])
                 powers, values = [], []
                 for j in range(memory.shape[1]):
                     if mask[i, j]:
@@ -73,7 +73,7 @@ def by_hand(layer, x, memory, mask):
                         c = normed(c, layer.norm_latent)
                         k = layer.W_k.weight[rows] @ c + bias(layer.W_k, rows)
                         if places:
-                            k = torch.cat([k, turned(layer.W_rotary_k.weight @ memory[b, j], j)])
+                            k = torch.cat([k, rotated(layer.W_rotary_k.weight @ memory[b, j], j)])
                         powers.append((q @ k / math.sqrt(layer.d_head + places)).exp())
                         values.append(layer.W_v.weight[rows] @ c + bias(layer.W_v, rows))
                 total = sum(powers)
@@ -193,7 +193,7 @@ def test_behind_a_cache_the_form_with_fewer_operations_runs():
 
 
 @torch.no_grad()
-def test_the_cache_holds_the_normed_latent_and_one_turned_key():
+def test_the_cache_holds_the_normed_latent_and_one_rotated_key():
     layer, x = made(KINDS["norms"]), torch.randn(2, 6, 12)
     cache = layer.new_cache(8)
     feed_into(layer, x, cache, (4, 1, 1))
@@ -202,7 +202,7 @@ def test_the_cache_holds_the_normed_latent_and_one_turned_key():
     for b in range(2):
         for n in range(6):
             latent = normed(layer.W_down.weight @ x[b, n], layer.norm_latent)
-            key = turned(layer.W_rotary_k.weight @ x[b, n], n)
+            key = rotated(layer.W_rotary_k.weight @ x[b, n], n)
             assert error(rows[b, 0, n], torch.cat([latent, key])) < LIMIT
     assert cache.bytes == layer.cost(2, 1, 8, fresh=1).cache == 2 * 8 * (5 + 4) * 8
     keys, values = cache.update(torch.randn(2, 1, 1, 9), torch.randn(2, 1, 1, 5))
@@ -232,7 +232,7 @@ def test_a_prompt_in_pieces_with_padding_in_front_reads_as_each_text_alone(setti
 
 @torch.no_grad()
 def test_a_refused_call_leaves_the_rows_as_they_were(reader):
-    layer, x = made(KINDS["turned"]), torch.randn(2, 5, 12)
+    layer, x = made(KINDS["rotated"]), torch.randn(2, 5, 12)
     cache = layer.new_cache(4)
     layer(x[:, :3], cache=cache, is_causal=True)
     before = cache._k.clone()
@@ -254,12 +254,12 @@ def test_a_refused_call_leaves_the_rows_as_they_were(reader):
 # ---- why the places have channels of their own
 
 
-def test_a_turn_between_queries_and_latents_would_make_another_matrix_for_each_distance():
+def test_a_rotation_between_queries_and_latents_would_make_another_matrix_for_each_distance():
     torch.manual_seed(0)
-    w_q, w_k, turn = torch.randn(8, 12), torch.randn(8, 5), mha.RotaryPositions().turn
+    w_q, w_k, rotate = torch.randn(8, 12), torch.randn(8, 5), mha.RotaryPositions().rotate
 
     def merged(i, j):
-        at = lambda matrix, place: turn(matrix.T[None, :, None], place)[0, :, 0]  # noqa: E731
+        at = lambda matrix, place: rotate(matrix.T[None, :, None], place)[0, :, 0]  # noqa: E731
         return at(w_q, i) @ at(w_k, j).T
 
     assert error(merged(7, 4), merged(3, 0)) < LIMIT
@@ -329,11 +329,11 @@ def test_a_layer_compressed_for_its_words_errs_less_on_other_words_like_them(abs
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (lambda: mha.MultiHeadAttention(12, 3, positions=mha.RotaryPositions()), "RotaryPositions inside, which turn"),
+        (lambda: mha.MultiHeadAttention(12, 3, positions=mha.RotaryPositions()), "inside, which rotate the keys"),
         (lambda: mha.MultiHeadAttention(12, 3, kdim=5), "no layer of plain heads over one sequence"),
         (lambda: mha.EntmaxAttention(12, 3), "EntmaxAttention is no layer of plain heads"),
         (lambda: mha.LatentAttention(12, 3, 12), "LatentAttention is no layer of plain heads"),
-        (lambda: Doubled(12, 3), "Doubled computes something else than plain heads"),
+        (lambda: Doubled(12, 3), "Doubled computes something other than plain heads"),
     ],
 )
 def test_what_cannot_be_compressed_is_refused(reader, layer, message):
@@ -353,7 +353,7 @@ def test_a_width_out_of_range_is_refused(reader, d_latent):
 
 
 def test_words_that_the_layer_does_not_read_are_refused(reader):
-    with pytest.raises(ValueError, match=r"words of shape \(2, 5, 11\): give words of 12 numbers"):
+    with pytest.raises(ValueError, match=r"tokens of shape \(2, 5, 11\): give tokens of 12 numbers"):
         compress(mha.MultiHeadAttention(12, 3), 4, torch.randn(2, 5, 11))
 
 
@@ -414,15 +414,15 @@ def test_the_peak_behind_a_cache_is_that_of_the_tensors_alive(settings):
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_absorbed_heads_read_rows_once_and_pass_two_matrices(stored):
-    b, h, i, j, d, narrow, turned = 2, 3, 5, 7, 4, 5, 2
-    layer = made({"d_rotary": turned})
+    b, h, i, j, d, narrow, rotated = 2, 3, 5, 7, 4, 5, 2
+    layer = made({"d_rotary": rotated})
     parts = layer.cost(b, i, j, absorb=True, stored=stored).parts
-    queries, asked = (b, h, i, d), (b, h, i, narrow + turned)
+    queries, asked = (b, h, i, d), (b, h, i, narrow + rotated)
     for name in ("W_k", "W_v"):  # a query becomes as wide as a latent, a read as narrow as a head
         assert parts[name] == Part(
             2 * math.prod(queries) * narrow, nbytes(queries, (b, h, i, narrow), (h, narrow + 1, d))
         )
-    rows, scores = (b, j, narrow + turned), [(b, h, i, j)] * (2 if stored else 0)
+    rows, scores = (b, j, narrow + rotated), [(b, h, i, j)] * (2 if stored else 0)
     assert parts["scores"].moved == nbytes(asked, rows, *scores)
     again = [(b, j, narrow)] if stored else []  # otherwise the scores have just read them
     assert parts["read"].moved == nbytes((b, h, i, narrow), *again, *scores)
@@ -458,11 +458,11 @@ def test_the_sizes_of_deepseek_v2():
         ({"d_latent": 0}, ValueError, "d_latent = 0: it must be at least 1"),
         ({"d_latent": 2.5}, TypeError, "d_latent = 2.5: it must be a whole number"),
         ({"d_rotary": -2}, ValueError, "d_rotary = -2: it must be at least 0"),
-        ({"d_rotary": 3}, ValueError, "d_rotary = 3: rotary channels are turned in pairs"),
+        ({"d_rotary": 3}, ValueError, "d_rotary = 3: rotary channels are rotated in pairs"),
         ({"d_query": 0}, ValueError, "d_query = 0: it must be at least 1"),
         ({"norm": 1}, TypeError, "norm = 1: it must be True or False"),
-        ({"positions": mha.RotaryPositions()}, ValueError, r"RotaryPositions turn .*d_rotary = 0 leaves no channels"),
-        ({"positions": mha.LinearBias(), "d_rotary": 2}, ValueError, "LinearBias turn nothing: give 0"),
+        ({"positions": mha.RotaryPositions()}, ValueError, r"RotaryPositions rotate .*d_rotary = 0 leaves no channels"),
+        ({"positions": mha.LinearBias(), "d_rotary": 2}, ValueError, "LinearBias rotate nothing: give 0"),
     ],
 )
 def test_settings_that_make_no_layer_are_refused(reader, settings, kind, message):
@@ -477,7 +477,7 @@ def test_a_value_of_its_own_and_another_sequence_with_places_are_refused(reader)
     with pytest.raises(ValueError, match=r"query \(2, 5, 12\) and key \(1, 5, 12\) must have one batch size"):
         layer(x, x[:1])
     with pytest.raises(ValueError, match=r"RotaryPositions.*cross-attention"):
-        made(KINDS["turned"])(x, torch.randn(2, 4, 12))
+        made(KINDS["rotated"])(x, torch.randn(2, 4, 12))
     with pytest.raises(ValueError, match=r"value \(2, 4, 12\) is another tensor than key \(2, 5, 12\)"):
         layer.project(x, x, torch.randn(2, 4, 12))
     with pytest.raises(TypeError, match="absorb = 1: it must be True or False"):

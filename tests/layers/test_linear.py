@@ -323,15 +323,15 @@ def test_bad_input_to_the_delta_rule_is_named(reader, entry):
     test_every_layer.test_inputs_of_the_wrong_form_are_refused(reader, alone(entry))
     test_every_layer.test_masks_that_do_not_fit_are_refused(reader, alone(entry))
     layer, x = entry.build(), entry.words()
-    with pytest.raises(ValueError, match=r"is_causal = False with 5 words.*Say is_causal=True"):
+    with pytest.raises(ValueError, match=r"is_causal = False with 5 tokens.*Say is_causal=True"):
         layer(x)
     with pytest.raises(ValueError, match=r"key = .*another sequence.*LinearAttention or MultiHeadAttention"):
         layer(x, x.clone())
-    with pytest.raises(ValueError, match=r"\(5, 5\) hides other words from each query.*padding_mask.*is_causal=True"):
+    with pytest.raises(ValueError, match=r"\(5, 5\) hides different tokens.*padding_mask.*is_causal=True"):
         layer(x, mask=mha.causal_mask(QUERIES), is_causal=True)
     with pytest.raises(ValueError, match="is another sequence"):
         layer(x, x.clone(), cache=MemoryCache())
-    with pytest.raises(TypeError, match=r"cache = .*keeps one table for all words, give layer\.new_cache"):
+    with pytest.raises(TypeError, match=r"cache = .*keeps one state for all tokens, give layer\.new_cache"):
         layer(x, is_causal=True, cache=mha.KeyValueCache())
     assert layer(x[:, :1]).shape == (BATCH, 1, 6)  # one word has no future
 
@@ -615,11 +615,11 @@ def test_refused_calls_leave_the_state_as_it_was(reader, entry):
             new,
             {"mask": hiding},
             ValueError,
-            "something else than the cache's padding.*one table for all",
+            "something other than the cache's padding.*one state for all",
         ),
         (layer, new, {"mask": cache.mask(2)}, ValueError, r"7 columns.*8 keys, 5 in the cache and 3 new"),
         (layer, new, {"mask": torch.ones(3, 8)}, TypeError, "may look"),
-        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "hides something else"),
+        (layer, new, {"mask": mha.causal_mask(3, 8)}, ValueError, "hides something other"),
         (other, new, {"mask": cache.mask(3)}, ValueError, "another layer filled this cache"),
         (layer, new[:1], {"mask": cache.mask(3)[:1]}, ValueError, r"3 sequences"),
     ]
@@ -627,7 +627,10 @@ def test_refused_calls_leave_the_state_as_it_was(reader, entry):
         with pytest.raises(kind, match=message):
             one(words, is_causal=True, cache=cache, **how)
     for place in ("scores", "weights"):
-        with mha.watch(layer, place), pytest.raises(ValueError, match=rf"watches or edits the {place}.*one table"):
+        with (
+            mha.watch(layer, place),
+            pytest.raises(ValueError, match=rf"the {place} of this layer are watched or edited.*one state"),
+        ):
             layer(new, mask=cache.mask(3), is_causal=True, cache=cache)
     with torch.enable_grad(), pytest.raises(ValueError, match=r"stores no gradients.*torch\.no_grad"):
         layer(new, mask=cache.mask(3), is_causal=True, cache=cache)
@@ -649,7 +652,7 @@ def test_what_a_state_cannot_do_is_refused_with_the_reason(reader):
     layer, x = mha.LinearAttention(6, 2, dropout=0.3), torch.randn(2, 3, 6)
     with pytest.raises(ValueError, match=r"dropout = 0\.3 drops weights in training.*layer\.eval\(\)"):
         layer(x, is_causal=True, cache=layer.new_cache())
-    with pytest.raises(TypeError, match=r"keeps one table for all words"):
+    with pytest.raises(TypeError, match=r"keeps one state for all tokens"):
         layer(x, is_causal=True, cache=mha.KeyValueCache())
     cache = layer.eval().new_cache()
     layer(x, is_causal=True, cache=cache)
@@ -713,8 +716,8 @@ BAD = [
     (lambda q, k, v: delta_rule(q, k, v, state=(q.mT @ v).float()), TypeError, "state has dtype torch.float32"),
     (lambda q, k, v: delta_weights(q, k, scores=q), ValueError, r"scores have shape .*\(2, 2, 6, 6\)"),
     (lambda q, k, v: linear_attention(q[:, :, :2], k, v, is_causal=True), ValueError, "as many queries as keys"),
-    (lambda q, k, v: linear_attention(q, k, v, torch.ones(6, 6).bool()), ValueError, r"words has shape \(6, 6\)"),
-    (lambda q, k, v: linear_attention(q, k, v, torch.ones(2, 1, 1, 6)), TypeError, "words|mask"),
+    (lambda q, k, v: linear_attention(q, k, v, torch.ones(6, 6).bool()), ValueError, r"is_token has shape \(6, 6\)"),
+    (lambda q, k, v: linear_attention(q, k, v, torch.ones(2, 1, 1, 6)), TypeError, "is_token|mask"),
     (lambda q, k, v: decay_between(v), ValueError, "no number above 0"),
 ]
 

@@ -262,7 +262,7 @@ def test_embeddings_stay_and_the_same_seed_gives_the_same_start():
 
 def test_calls_that_a_merged_layer_cannot_serve_are_refused(reader):
     layer, (x, memory) = merged(), texts()
-    with pytest.raises(ValueError, match=r"reads a memory and averages its own words: call layer\(x, memory\)"):
+    with pytest.raises(ValueError, match=r"reads a memory and averages its own tokens: call layer\(x, memory\)"):
         layer(x)
     with pytest.raises(ValueError, match="is_causal with a separate key"):
         layer(x, memory, is_causal=True)

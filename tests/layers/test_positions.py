@@ -110,7 +110,7 @@ def noise(*shape, seed=0):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_pair_is_turned_like_a_complex_number(layout):
     x, start, d = noise(2, 3, 5, 8), 4, 8
-    turned = mha.RotaryPositions(100.0, layout).turn(x, start)
+    turned = mha.RotaryPositions(100.0, layout).rotate(x, start)
     for n in range(5):
         for c in range(d // 2):
             one, two = (c, c + d // 2) if layout == "half" else (2 * c, 2 * c + 1)
@@ -123,16 +123,16 @@ def test_a_pair_is_turned_like_a_complex_number(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_score_depends_on_the_distance_only(layout):
     rotary, q, k = mha.RotaryPositions(layout=layout), noise(1, 2, 4, 6), noise(1, 2, 4, 6, seed=1)
-    here = rotary.turn(q) @ rotary.turn(k).mT
-    far = rotary.turn(q, 1000) @ rotary.turn(k, 1000).mT
+    here = rotary.rotate(q) @ rotary.rotate(k).mT
+    far = rotary.rotate(q, 1000) @ rotary.rotate(k, 1000).mT
     torch.testing.assert_close(here, far, rtol=0, atol=1e-11)
-    shifted = rotary.turn(q, 3) @ rotary.turn(k).mT
+    shifted = rotary.rotate(q, 3) @ rotary.rotate(k).mT
     assert (here - shifted).abs().max() > 0.1
 
 
 def test_turning_keeps_lengths_and_position_zero():
     x = noise(2, 3, 7, 10)
-    turned = mha.RotaryPositions().turn(x)
+    turned = mha.RotaryPositions().rotate(x)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(turned[:, :, 0], x[:, :, 0])
 
@@ -223,8 +223,8 @@ def test_rows_of_one_head_of_six_channels_in_both_orders():
 
 def test_angles_of_a_low_precision_layer_stay_exact():
     x = noise(1, 1, 2, 64)
-    exact = mha.RotaryPositions().turn(x, 5000)
-    half = mha.RotaryPositions().turn(x.bfloat16(), 5000)
+    exact = mha.RotaryPositions().rotate(x, 5000)
+    half = mha.RotaryPositions().rotate(x.bfloat16(), 5000)
     assert (half.double() - exact).abs().max() < 0.05
 
 
@@ -256,7 +256,7 @@ def test_positions_that_are_none_are_refused(reader):
         with pytest.raises(ValueError, match=f"start = {start}: it must be at least 0"):
             SinusoidalPositions()(x, start=start)
         with pytest.raises(ValueError, match=f"start = {start}: it must be at least 0"):
-            mha.RotaryPositions().turn(heads, start)
+            mha.RotaryPositions().rotate(heads, start)
     for start in (1.5, "1", None):
         with pytest.raises(TypeError, match=f"start = {start!r}: it must be a whole number"):
             LearnedPositions(7, 4)(x, start=start)
@@ -277,7 +277,7 @@ def test_slopes_belong_to_each_head(reader):
 
 def test_angles_are_exact_far_out():
     x, start = torch.randn(1, 1, 1, 4), 1_000_000
-    found = mha.RotaryPositions().turn(x, start)
+    found = mha.RotaryPositions().rotate(x, start)
     for c in range(2):
         angle = start / 10000.0 ** (2 * c / 4)
         cos, sin = math.cos(angle), math.sin(angle)

@@ -385,7 +385,7 @@ def test_hard_gates_are_exactly_zero_or_one_and_have_a_slope():
 
 def test_turning_queries_changes_no_choice():
     router, x, q = NormRouter(1, 4, 2), noise(2, 7, 3), noise(2, 5, 7, 4)
-    assert torch.equal(router(x, q), router(x, mha.RotaryPositions().turn(q, 11)))
+    assert torch.equal(router(x, q), router(x, mha.RotaryPositions().rotate(q, 11)))
 
 
 def test_queries_of_equal_length_do_no_harm():

@@ -298,7 +298,7 @@ def test_bad_ways_of_drawing_are_refused():
             sampling(generator, temperature=temperature)
     with pytest.raises(ValueError, match="top_k = 0: it must be at least 1"):
         sampling(generator, top_k=0)
-    with pytest.raises(ValueError, match=r"top_k = 5.*between 1 and the number of words, 4"):
+    with pytest.raises(ValueError, match=r"top_k = 5.*between 1 and the number of tokens, 4"):
         sampling(generator, top_k=5)(torch.zeros(1, 4))
 
 
@@ -405,9 +405,9 @@ def test_a_language_model_learns_to_copy_in_few_steps():
 
 def test_words_that_do_not_exist_are_named(reader):
     model = language_model()
-    with pytest.raises(ValueError, match=rf"word number {WORDS} is unknown.*{WORDS} words, numbered 0 to {WORDS - 1}"):
+    with pytest.raises(ValueError, match=rf"token number {WORDS} is unknown.*{WORDS} tokens, numbered 0 to "):
         model(torch.tensor([[0, WORDS]]))
-    with pytest.raises(ValueError, match=r"word number -1 is unknown"):
+    with pytest.raises(ValueError, match=r"token number -1 is unknown"):
         model(torch.tensor([[0, -1]]))
     with pytest.raises(TypeError, match=r"float64.*whole numbers"):
         model(noise(1, 3))
@@ -417,7 +417,7 @@ def test_words_that_do_not_exist_are_named(reader):
         model(words(2, 0))
     with pytest.raises(ValueError, match=r"\(3,\).*\(batch, sequence\)"):
         model.generate(torch.tensor([0, 1, 2]), 2)
-    with pytest.raises(ValueError, match=rf"word number {WORDS + 2} is unknown"):
+    with pytest.raises(ValueError, match=rf"token number {WORDS + 2} is unknown"):
         translator().generate(words(B, M), 2, start=WORDS + 2)
 
 
@@ -458,7 +458,7 @@ def test_bad_settings_are_refused():
         LanguageModel(5, 8, 2, layers=0)
     with pytest.raises(ValueError, match=r"length = 0"):
         language_model().generate(words(1, 2), 0)
-    with pytest.raises(ValueError, match=r"stop = 11 is no word: there are 11"):
+    with pytest.raises(ValueError, match=r"stop = 11 is no token: there are 11"):
         language_model().generate(words(1, 2), 1, stop=WORDS)
     with pytest.raises(ValueError, match=r"cross-attention was made with RotaryPositions.*give cross_attention="):
         translator(rotary)

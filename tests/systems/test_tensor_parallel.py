@@ -76,12 +76,12 @@ def test_one_checkpoint_loads_into_any_number_of_processes_and_comes_back(found,
 def test_every_process_refuses_what_cannot_be_spread(found):
     for rank in range(4):
         told = found[rank]["refused"]
-        assert told["other_weights"].startswith("ValueError: processes [2, 3] of the group hold other weights than")
-        assert told["other_layer"].startswith("ValueError: processes [1, 2, 3] of the group hold other weights")
-        assert told["too_few"].startswith("ValueError: 4 processes cannot share 2 key heads evenly (and 4 query heads)")
+        assert told["other_weights"].startswith("ValueError: processes [2, 3] of the group hold other parameters than")
+        assert told["other_layer"].startswith("ValueError: processes [1, 2, 3] of the group hold other parameters")
+        assert told["too_few"].startswith("ValueError: 4 processes cannot share 2 KV heads evenly (and 4 query heads)")
         assert told["too_few"].endswith("Take one of [1, 2] processes")
         assert told["mixing"].startswith("ValueError: the heads of Mixing cannot be computed apart")
-        assert told["own_weights"].startswith("ValueError: EntmaxAttention has weights besides its four matrices")
+        assert told["own_weights"].startswith("ValueError: EntmaxAttention has parameters besides its four matrices")
         assert told["own_weights"].endswith("['raw_alpha']. Keep it whole")
 
 

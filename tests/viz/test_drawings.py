@@ -63,7 +63,7 @@ def test_weights_that_do_not_fit_the_texts_are_refused():
     with pytest.raises(ValueError, match=r"\(2, 2, 3\), but must be .* \(heads, 3, 2\)"):
         Looks(weights(), SOURCE, WRITTEN)
     for wrong in (weights() - 0.5, weights() * 2, weights() * torch.nan):
-        with pytest.raises(ValueError, match="hand over the weights, not the scores"):
+        with pytest.raises(ValueError, match="pass the weights, not the scores"):
             Looks(wrong, WRITTEN, SOURCE)
 
 

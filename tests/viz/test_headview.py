@@ -98,7 +98,7 @@ def test_without_scripts_a_table_says_where_each_word_looks_most():
 def test_the_table_counts_words_that_are_looked_at_alike():
     w = torch.tensor([[[0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3], [0.1, 0.1, 0.8]]])
     cells = [cell.text for cell in page(HeadView(w, ["x", "y", "z"])).select("tr td")[1:]]
-    assert cells == ["2 words alike, 0.40", "all words alike, 0.33", "z 0.80"]
+    assert cells == ["2 tokens alike, 0.40", "all tokens alike, 0.33", "z 0.80"]
 
 
 def test_it_opens_on_the_word_whose_heads_choose_most():
@@ -155,16 +155,16 @@ def test_what_is_no_number_is_refused_with_its_place(number):
 
 
 def test_words_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"layer has weights of shape \(2, 4, 5\): tokens must be 4 words, not 5"):
+    with pytest.raises(ValueError, match=r"layer has weights of shape \(2, 4, 5\): tokens must be 4 tokens, not 5"):
         HeadView(weights(2, 4, 5), list("abcde"), list("abcde"))
-    with pytest.raises(ValueError, match="keys must be 5 words, not 4"):
+    with pytest.raises(ValueError, match="keys must be 5 tokens, not 4"):
         HeadView(weights(2, 4, 5), WORDS)
-    with pytest.raises(TypeError, match="one text, 'I saw a saw': give a list of words"):
+    with pytest.raises(TypeError, match="one text, 'I saw a saw': give a list of tokens"):
         HeadView(weights(2, 11, 11), "I saw a saw")
 
 
 def test_more_than_can_be_drawn_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match=r"65 × 65 words, but at most 64.*tokens\[:64\]"):
+    with pytest.raises(ValueError, match=r"65 × 65 tokens, but at most 64.*tokens\[:64\]"):
         HeadView(weights(1, 65, 65), ["x"] * 65)
     most = HeadView(torch.eye(64).expand(1, 64, 64), [str(n) for n in range(64)])
     assert len(most._repr_html_()) < 27_000

@@ -86,7 +86,7 @@ def said(tab):
 def test_pointing_at_a_word_shows_where_it_looks(show):
     tab = show(small())
     tab.locator(".col button").nth(3).hover()
-    assert said(tab) == "layer 0, head 0: “</b>” gives “</b>” 1.00, the most of all words."
+    assert said(tab) == "layer 0, head 0: “</b>” gives “</b>” 1.00, the most of all tokens."
     assert tab.locator("svg path").count() == 1
     tab.locator(".keys span").nth(0).hover()
     assert said(tab) == "layer 0, head 0: “</b>” gives “I” 0.00; the most goes to “</b>”, 1.00."
@@ -98,11 +98,11 @@ def test_words_with_the_same_weight_are_told_as_equal(show):
     w = torch.tensor([[[0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3], [0.1, 0.1, 0.8]]])
     tab = show(HeadView(w, ["x", "y", "z"]))
     tab.locator(".col button").nth(1).hover()
-    assert said(tab) == "layer, head 0: “y” gives all 3 words the same, 0.33."
+    assert said(tab) == "layer, head 0: “y” gives all 3 tokens the same, 0.33."
     tab.locator(".col button").nth(0).hover()
-    assert said(tab) == "layer, head 0: “x” gives “x” 0.40, and as much to 1 more; no word gets more."
+    assert said(tab) == "layer, head 0: “x” gives “x” 0.40, and as much to 1 more; no token gets more."
     tab.locator(".keys span").nth(2).hover()
-    assert said(tab) == "layer, head 0: “x” gives “z” 0.20; the most, 0.40, goes to 2 words alike."
+    assert said(tab) == "layer, head 0: “x” gives “z” 0.20; the most, 0.40, goes to 2 tokens alike."
 
 
 def test_all_heads_together_say_where_each_looks(show):
@@ -148,7 +148,7 @@ def test_choosing_a_head_of_any_layer(show):
     tab = show(small())
     tab.get_by_role("button", name="layer 0, head 1").click()
     tab.locator(".col button").nth(2).hover()
-    assert said(tab) == "layer 0, head 1: “a” gives “saw” 1.00, the most of all words."
+    assert said(tab) == "layer 0, head 1: “a” gives “saw” 1.00, the most of all tokens."
     tab.get_by_role("button", name="layer 1, head 2").click()
     assert tab.locator("svg path").count() == 4
     tab.get_by_role("button", name="All heads of the layer").click()
@@ -182,7 +182,7 @@ def test_everything_can_be_done_with_the_keyboard(show):
     tab.keyboard.press("Tab")  # the words
     tab.keyboard.press("End")
     tab.keyboard.press("ArrowRight")
-    assert said(tab) == "layer 1, head 1: “</b>” gives all 4 words the same, 0.25."
+    assert said(tab) == "layer 1, head 1: “</b>” gives all 4 tokens the same, 0.25."
     assert tab.locator(".bars b").inner_text() == "“</b>” to “saw”"
     tab.keyboard.press("ArrowUp")
     assert said(tab).startswith("layer 1, head 1: “a” gives")
@@ -278,7 +278,7 @@ def test_moving_between_layers_of_different_lengths(show):
     tab = show(small() + HeadView(cross, ["x", "y"], list("abcd"), name="cross"))
     tab.locator(".col button").nth(3).hover()
     tab.get_by_role("button", name="cross, head 0").click()
-    assert said(tab) == "cross, head 0: “y” gives “b” 1.00, the most of all words."
+    assert said(tab) == "cross, head 0: “y” gives “b” 1.00, the most of all tokens."
     assert tab.locator(".keys span").all_inner_texts() == list("abcd")
 
 

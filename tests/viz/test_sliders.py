@@ -95,7 +95,7 @@ def test_the_pictures_are_whole_and_carry_their_numbers():
         (sliders.bars({"a": [0.25, 0.75], "b": [1, 0]}), ["0.25", "0.75", "1.00", "0.00", "a", "b"]),
         (sliders.cells([[0.5, 1], [0, 0.25]], "xy", "pq"), ["0.50", "1.00", "0.00", "0.25", "x", "y", "p", "q"]),
         (sliders.cells([[11, 12], [21, 22]], "xy", "pq", heads), ["11", "12", "21", "22"]),
-        (sliders.roof(100, {"half": 50, "over": 1000}), ["half: 50 per byte, 50.0% of the peak", "over: 1e+03 per"]),
+        (sliders.roof(100, {"half": 50, "over": 1000}), ["half: 50 FLOPs per byte, 50.0% of the peak", "over: 1e+03"]),
     ):
         tree = ElementTree.fromstring(picture)
         texts = " ".join(node.text for node in tree.iter("text"))

@@ -27,7 +27,7 @@ TASKS: dict[str, type[Contest]] = {"digits": Digits, "recall": Recall, "English"
 BETA = 0.01  # how much the balance loss of routed heads counts
 
 
-NO_SOURCE = "it reads a source and averages its own words: only a decoder with a source has both"
+NO_SOURCE = "it reads a source and averages its own tokens: only a decoder with a source has both"
 
 
 NOT_ALWAYS_FORWARD = "it steps from left to right and sees earlier steps only"
@@ -72,22 +72,22 @@ LAYERS = {
 
 # Plain layers with other sizes: two and four heads with the weights of the composable layer (7,892 beside 7,840), four
 # with those of the overlapping one (4,748 beside 4,736), and a step between.
-RIVALS = {
+BASELINES = {
     "plain, 2 × 30": Candidate(lambda d, h: mha.MultiHeadAttention(d, 2, d_head=30)),
     "plain, 4 × 15": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=15)),
     "plain, 4 × 12": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=12)),
     "plain, 4 × 9": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=9)),
 }
 
-IN_ORDER = "what a word reads depends on the order in which the words before it were written"
+IN_ORDER = "what a token reads depends on the order in which the tokens before it were written"
 
 
-# Heads of today. One key head for all keeps 16 numbers a word, as the latent layer does; a hybrid is of two kinds. The
-# last is no newcomer: plain heads that know how far back a word is, as the order in which words are written tells it.
+# Heads of current LLMs. One KV head for all (MQA) keeps 16 numbers per token, as the latent layer does; a hybrid is of
+# two kinds. The last is no newcomer: plain heads that know how far back a token is, as the order of writing tells it.
 TODAY = {
     "sink": Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "gated": Candidate(lambda d, h: mha.GatedAttention(d, h)),
-    "one key head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
+    "one KV head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
     "latent": Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
     "linear": Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta": Candidate(lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER)),
@@ -99,7 +99,7 @@ TODAY = {
     ),
 }
 
-EVERY = LAYERS | RIVALS | TODAY
+EVERY = LAYERS | BASELINES | TODAY
 
 
 def stack(layer: str, count: int, *, sources: bool = False) -> nn.Module:

@@ -198,7 +198,7 @@ def gpt2_cases() -> Iterator[Case]:
 
 
 def llama_cases() -> Iterator[Case]:
-    """List the cases of ``LlamaAttention``: shared key heads, rotary positions."""
+    """List the cases of ``LlamaAttention``: shared KV heads, rotary positions."""
     padding = padding_mask([2, 5, 4], N)
     llama = import_module("transformers.models.llama.modeling_llama")
     make_config = import_module("transformers").LlamaConfig
@@ -215,17 +215,17 @@ def llama_cases() -> Iterator[Case]:
         )  # fmt: skip
 
     yield case("rotary, causal")
-    yield case("rotary, 3 key heads, padding and causal", padding, num_key_value_heads=3)
+    yield case("rotary, 3 KV heads, padding and causal", padding, num_key_value_heads=3)
     rope = {"rope_type": "default", "rope_theta": 5e5}
-    yield case("rotary, 1 key head, base 500000", num_key_value_heads=1, rope_parameters=rope)
-    yield case("rotary, 2 key heads, biases, head width 8", num_key_value_heads=2, attention_bias=True, head_dim=8)
-    yield case("rotary, 2 key heads, rows interleaved", layout="interleaved", num_key_value_heads=2)
+    yield case("rotary, 1 KV head, base 500000", num_key_value_heads=1, rope_parameters=rope)
+    yield case("rotary, 2 KV heads, biases, head width 8", num_key_value_heads=2, attention_bias=True, head_dim=8)
+    yield case("rotary, 2 KV heads, rows interleaved", layout="interleaved", num_key_value_heads=2)
 
 
 def released_cases() -> Iterator[Case]:
     """List the cases of Llama's kin: windows, biases, norms, a gate, sinks, and positions for long texts."""
     padding = padding_mask([2, 5, 4], N)
-    near = torch.ones(N, N, dtype=torch.bool).triu(-1)  # a window of two words, together with the causal mask
+    near = torch.ones(N, N, dtype=torch.bool).triu(-1)  # a window of two tokens, together with the causal mask
 
     def case(family: str, options: str, mask: Tensor | None = None, kernel: str = "sdpa", **made) -> Case:
         file = {"GptOss": "gpt_oss", "Qwen3Next": "qwen3_next"}.get(family, family.lower())
@@ -242,9 +242,9 @@ def released_cases() -> Iterator[Case]:
             cached=_in_pieces(mask, angles=angles),
         )  # fmt: skip
 
-    yield case("Mistral", "rotary, 2 key heads, window of 2 words", near, num_key_value_heads=2, sliding_window=2)
-    yield case("Qwen2", "rotary, 3 key heads, padding and causal", padding, num_key_value_heads=3)
-    yield case("Qwen3", "norms, 2 key heads, causal", num_key_value_heads=2, head_dim=8)
+    yield case("Mistral", "rotary, 2 KV heads, window of 2 tokens", near, num_key_value_heads=2, sliding_window=2)
+    yield case("Qwen2", "rotary, 3 KV heads, padding and causal", padding, num_key_value_heads=3)
+    yield case("Qwen3", "norms, 2 KV heads, causal", num_key_value_heads=2, head_dim=8)
     yield case(
         "Qwen3", "norms, biases, padding and causal", padding, num_key_value_heads=6, attention_bias=True, head_dim=6
     )
@@ -252,8 +252,8 @@ def released_cases() -> Iterator[Case]:
     yield case(
         "Qwen3Next", "norms, gate, a quarter rotary", padding, num_key_value_heads=2, head_dim=16, rope_parameters=rope
     )
-    yield case("GptOss", "sinks, biases, YaRN, 2 key heads", padding, "eager", num_key_value_heads=2, head_dim=8)
-    yield case("GptOss", "sinks, YaRN, window of 2 words", near, "eager", num_key_value_heads=3, head_dim=16)
+    yield case("GptOss", "sinks, biases, YaRN, 2 KV heads", padding, "eager", num_key_value_heads=2, head_dim=8)
+    yield case("GptOss", "sinks, YaRN, window of 2 tokens", near, "eager", num_key_value_heads=3, head_dim=16)
     rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     rope |= {"original_max_position_embeddings": 16}
     yield case("Llama", "rotary for long texts (llama3)", num_key_value_heads=2, rope_parameters=rope)
@@ -321,7 +321,7 @@ def _in_pieces(mask: Tensor | None, call: Callable | None = None, angles: Any = 
 
 
 def _cut(angles: Any, start: int, end: int) -> Any:
-    """Keep the angles of some words: a pair (cos, sin), or complex numbers."""
+    """Keep the angles of some tokens: a pair (cos, sin), or complex numbers."""
     return angles[:, start:end] if isinstance(angles, Tensor) else tuple(wave[:, start:end] for wave in angles)
 
 

@@ -19,7 +19,7 @@ from mha.layers.feedback import FeedbackAttention
 STORE = Path(__file__).with_name("results.json")
 
 
-LARGE = (512, 8, 1024)  # width, heads and words of the layer whose cost is counted
+LARGE = (512, 8, 1024)  # width, heads and tokens of the layer whose cost is counted
 
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # 97.5 %
@@ -47,7 +47,7 @@ def bought(task: str, layer: str) -> float:
 
 
 def extras() -> list[tuple[str, str, float]]:
-    """List what is trained besides: rivals, heads of today, all layers twice as long, plain for an equal time.
+    """List what else is trained: baselines, heads of current LLMs, all layers twice as long, plain for an equal time.
 
     Each as (task, layer, budget), see :func:`mha.course.comparison.candidates.quality`.
 
@@ -56,7 +56,7 @@ def extras() -> list[tuple[str, str, float]]:
     found = []
     for task in candidates.TASKS:
         able = [name for name, c in (candidates.LAYERS | candidates.TODAY).items() if task not in c.refuses]
-        found += [(task, name, 1.0) for name in (*candidates.RIVALS, *able) if name not in candidates.LAYERS]
+        found += [(task, name, 1.0) for name in (*candidates.BASELINES, *able) if name not in candidates.LAYERS]
         found += [(task, name, 2.0) for name in able]
         found += [(task, "plain", budget) for budget in sorted({bought(task, name) for name in able} - {1.0, 2.0})]
     return found
@@ -84,7 +84,7 @@ def label(layer: str, budget: float) -> str:
 
 @cache
 def code_hash(task: str, layer: str) -> str:
-    """Hash the code that a training of this layer on this task runs, and its settings.
+    """Hash the code that a training run of this layer on this task executes, and its settings.
 
     Comments, docstrings, annotations and the wording of errors do not count.
 
@@ -118,17 +118,17 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def large_cost(layer: str) -> Cost:
-    """Count one call of a large layer: 1024 words, 512 channels, 8 heads. Merged heads read a source as long.
+    """Count one call of a large layer: 1024 tokens, 512 channels, 8 heads. Merged heads read a source as long.
 
-    Feedback steps through the words: its operations are those of all steps, its memory that of the last one.
+    Feedback steps through the tokens: its operations are those of all steps, its memory that of the last one.
 
     :Taught in: choosing.
     """
-    width, heads, words = LARGE
+    width, heads, tokens = LARGE
     made = candidates.LAYERS[layer].make(width, heads)
     if layer != "feedback":
-        return made.cost(1, words)
-    made = FeedbackAttention(width, heads, steps=words)
-    steps = [made.cost(1, 1, before, fresh=1) for before in range(1, words)]
+        return made.cost(1, tokens)
+    made = FeedbackAttention(width, heads, steps=tokens)
+    steps = [made.cost(1, 1, before, fresh=1) for before in range(1, tokens)]
     last = steps[-1]
     return replace(last, parts={"all steps": sum((s.total for s in steps), Part(0, 0))}, peak=last.peak + last.cache)

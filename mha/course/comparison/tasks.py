@@ -33,7 +33,7 @@ class Contest:
     """
 
     unit = "share right"
-    words: int  # in one text
+    tokens: int  # in one text
     steps: int  # of training
     model: Callable[[Stacks], nn.Module]
     loss: Callable[[nn.Module], Tensor]
@@ -61,7 +61,7 @@ def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor
 
 
 class Reader(nn.Module):
-    """Read inputs, pass them through a stack of layers, and score the answers at every word.
+    """Read inputs, pass them through a stack of layers, and score the answers at every token.
 
     :Shapes: what ``read`` takes; returns (b, n, answers).
     :Taught in: choosing.
@@ -85,7 +85,7 @@ class Digits(Contest):
     :Taught in: choosing.
     """
 
-    words, steps = 16, 300
+    tokens, steps = 16, 300
 
     def __init__(self, seed: int) -> None:
         """Divide the pictures."""
@@ -126,7 +126,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 class Pairs(nn.Module):
-    """Turn pairs of a key and a value into words; a question is a key alone.
+    """Turn pairs of a key and a value into tokens; a question is a key alone.
 
     :Taught in: choosing.
     """
@@ -144,11 +144,11 @@ class Pairs(nn.Module):
 class Recall(Contest):
     """Hear 16 pairs of a key and a value, then look up all 16 keys in another order, from left to right. Two layers.
 
-    :Source: Arora et al. 2024, multi-query associative recall, here with a key and its value in one word.
+    :Source: Arora et al. 2024, multi-query associative recall, here with a key and its value in one token.
     :Taught in: choosing.
     """
 
-    words, steps = 32, 150
+    tokens, steps = 32, 150
 
     def model(self, stacks: Stacks) -> nn.Module:
         """Make a small model without positions: the order tells nothing."""
@@ -179,7 +179,7 @@ class English(Contest):
     :Taught in: choosing.
     """
 
-    words, steps = 32, 200
+    tokens, steps = 32, 200
     unit = "nats per character"
 
     def model(self, stacks: Stacks) -> nn.Module:
@@ -192,17 +192,17 @@ class English(Contest):
         """Draw pieces of 33 characters."""
         return part[self.some(count, len(part) - 33)[:, None] + torch.arange(33)]
 
-    def surprise(self, model: nn.Module, text: Tensor) -> Tensor:
-        """Measure how much the next characters surprise the model."""
+    def _loss(self, model: nn.Module, text: Tensor) -> Tensor:
+        """Measure the loss at the next characters, in nats."""
         return F.cross_entropy(model(text[:, :-1]).mT, text[:, 1:])
 
     def loss(self, model: nn.Module) -> Tensor:
         """Draw 16 pieces."""
-        return self.surprise(model, self.draw(16, english()[: len(english()) * 9 // 10]))
+        return self._loss(model, self.draw(16, english()[: len(english()) * 9 // 10]))
 
     def judge(self, model: nn.Module) -> float:
-        """Measure the surprise at 400 pieces of the last tenth."""
-        return self.surprise(model, self.draw(400, english()[len(english()) * 9 // 10 :])).item()
+        """Measure the loss at 400 pieces of the last tenth."""
+        return self._loss(model, self.draw(400, english()[len(english()) * 9 // 10 :])).item()
 
 
 @cache
@@ -223,7 +223,7 @@ class Dates(Contest):
     :Taught in: choosing.
     """
 
-    words, steps = 12, 130
+    tokens, steps = 12, 130
 
     def model(self, stacks: Stacks) -> nn.Module:
         """Make a small encoder-decoder."""
@@ -244,7 +244,7 @@ class Dates(Contest):
         return F.cross_entropy(logits.mT, target[chosen, 1:], ignore_index=dates.PAD)
 
     def judge(self, model: nn.Module) -> float:
-        """Say which share of 500 unseen days is written without a fault.
+        """Say which share of 500 unseen days is written without a bug.
 
         Where every next character is the best guess behind the true beginning, writing alone finds the same text.
         """

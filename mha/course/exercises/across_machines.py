@@ -1,4 +1,4 @@
-"""Checkers: who owns which head, the term of one process, the time on paper, reads that are joined."""
+"""Checkers: who owns which head, the term of one process, the time on paper, outputs that are joined."""
 
 import torch
 from torch import Tensor
@@ -32,18 +32,18 @@ check_share = Exercise(
     cases=lambda: [(1, 2, 4, 2), (2, 4, 32, 8), (0, 1, 6, 3), (7, 8, 64, 8), (1, 3, 12, 12)],
     legal=_any_share,
     mistakes={
-        "the heads are dealt out like cards: a process then owns queries without their keys": lambda r, p, h, g: [
+        "the heads are dealt out one by one: a process then owns queries without their keys": lambda r, p, h, g: [
             list(range(r, h, p)),
             list(range(r, g, p)),
         ],
-        "the query heads are a block, but the key heads are dealt out": lambda r, p, h, g: [
+        "the query heads are a block, but the KV heads are dealt out": lambda r, p, h, g: [
             _block(r, h // p),
             list(range(r, g, p)),
         ],
-        "key heads got the numbers of the query heads: several of these share one": lambda r, p, h, g: (
+        "KV heads got the numbers of the query heads: several of these share one": lambda r, p, h, g: (
             [_block(r, h // p)] * 2
         ),
-        "every process got all key heads: then the cache does not shrink": lambda r, p, h, g: [
+        "every process got all KV heads: then the cache does not shrink": lambda r, p, h, g: [
             _block(r, h // p),
             _block(0, g),
         ],
@@ -59,7 +59,7 @@ check_share = Exercise(
 
 
 def _layers() -> list[tuple]:
-    """Words and four matrices; heads; rank; processes."""
+    """Tokens and four matrices; heads; rank; processes."""
     sizes = [(3, 8, 4, 1, 2), (5, 12, 6, 1, 3), (4, 16, 4, 0, 2), (2, 8, 4, 3, 4)]
     return [(_random(n, m), *(_random(m, m, seed=s) for s in range(4)), h, r, p) for n, m, h, r, p in sizes]
 
@@ -67,7 +67,7 @@ def _layers() -> list[tuple]:
 def _part(
     x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, heads: int, rank: int, processes: int, **how
 ) -> Tensor:
-    """Return the term of one process, with places for the usual mistakes."""
+    """Return the term of one process, with arguments for the usual mistakes."""
     width = len(w_o) // processes
     mine = how.get("mine", slice(rank * width, (rank + 1) * width))
     count = how.get("count", heads // processes)
@@ -108,9 +108,11 @@ check_part = Exercise(
             lambda *a: _part(*a, count=next(n for n in range(a[5], 0, -1) if len(a[4]) // a[7] % n == 0))
         ),
         "all channels of this process became one wide head": lambda *a: _part(*a, count=1),
-        "divided by the root of the model's width, not of the head's": lambda *a: _part(*a, scale=len(a[4]) ** -0.5),
+        "divided by the square root of the model's width, not of the head's": (
+            lambda *a: _part(*a, scale=len(a[4]) ** -0.5)
+        ),
         "the scale is forgotten": lambda *a: _part(*a, scale=1.0),
-        "the channels were dealt out like cards: a head owns neighbors": (
+        "the channels were dealt out one by one: a head owns neighbors": (
             lambda *a: _part(*a, mine=slice(a[6], None, a[7]))
         ),
         "every process took the first channels: where does `rank` come in?": (
@@ -153,7 +155,7 @@ check_seconds = Exercise(
         "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
             o, n / 2, b, p, s, w
         ),
-        "one device would talk to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
+        "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
         "the bytes are divided by the number of devices: they do not fall": lambda o, n, b, p, s, w: (
             o / s / p + 2 * (p - 1) / p**2 * n * b / 8 / w
         ),
@@ -165,7 +167,7 @@ check_seconds = Exercise(
         "every device computes everything: its share is a p-th": lambda o, n, b, p, s, w: (
             o / s + _seconds(0, n, b, p, s, w)
         ),
-        "talking is left out": lambda o, n, b, p, s, w: o / s / p,
+        "communication is left out": lambda o, n, b, p, s, w: o / s / p,
         "this is the larger of both: nothing is done while waiting, so they add up": lambda o, n, b, p, s, w: max(
             o / s / p, _seconds(0, n, b, p, s, w)
         ),
@@ -175,7 +177,7 @@ check_seconds = Exercise(
 
 
 def _reports() -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Each device's largest score, sum and read, from random scores; in the last case they are large."""
+    """Each device's largest score, sum and output, from random scores; in the last case they are large."""
     found = []
     for p, n, each, d, scale in ((2, 1, 3, 2, 1.0), (3, 4, 5, 2, 2.0), (2, 3, 4, 3, 400.0)):
         scores, values = scale * _random(p, n, each), _random(p, 1, each, d, seed=p)
@@ -200,21 +202,21 @@ def _any_reports(draw: Draw) -> tuple:
 
 
 check_join = Exercise(
-    name="one read from several devices",
+    name="one output from several devices",
     solution=_join,
     cases=_reports,
     legal=_any_reports,
     mistakes={
-        "the mean of all reads: a device with larger scores counts more": lambda t, s, r: r.mean(0),
-        "the sum of all reads: the weights of all devices must sum to one": lambda t, s, r: r.sum(0),
+        "the mean of all outputs: a device with larger scores counts more": lambda t, s, r: r.mean(0),
+        "the sum of all outputs: the weights of all devices must sum to one": lambda t, s, r: r.sum(0),
         "the sums are measured from different tops: bring them to one first": lambda t, s, r: _weigh(s, r),
         "only the tops count: a device with many large scores counts more": lambda t, s, r: _weigh(
             (t - t.max(0).values).exp(), r
         ),
-        "the sign of the tops is turned: the largest must count most": lambda t, s, r: _weigh(
+        "the sign of the tops is wrong: the largest must count most": lambda t, s, r: _weigh(
             s * (t.min(0).values - t).exp(), r
         ),
-        "only the device with the largest score is heard": lambda t, s, r: _weigh((t == t.max(0).values).double(), r),
+        "only the device with the largest score counts": lambda t, s, r: _weigh((t == t.max(0).values).double(), r),
         "divided by the sums: a larger denominator counts more": lambda t, s, r: _weigh(
             (t - t.max(0).values).exp() / s, r
         ),
@@ -222,6 +224,6 @@ check_join = Exercise(
             (s * (t - t.max(0).values).exp())[..., None] * r
         ).sum(0),
     },
-    next_step="Words can live apart.",
+    next_step="Tokens can be on different devices.",
     tolerance=1e-8,
 )

@@ -1,4 +1,4 @@
-"""Checkers: the size of a cache, masks behind it, shared heads, turning one head towards another."""
+"""Checkers: the size of a cache, masks with a cache, shared heads, aligning one head with another."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ def _random(*shape: int, seed: int = 12) -> Tensor:
 
 
 def _sizes() -> list[tuple]:
-    """Layers, heads, key heads, width, texts, length, bits."""
+    """Layers, heads, KV heads, width, sequences, length, bits."""
     return [
         (2, 3, 1, 5, 1, 7, 8),
         (2, 4, 2, 4, 1, 6, 4),
@@ -48,28 +48,28 @@ check_bytes = Exercise(
     legal=_any_sizes,
     mistakes={
         "only the keys are counted: values are kept too": lambda *a: _bytes(*a) // 2,
-        "queries are counted as well, but nobody keeps them": lambda n, h, g, *a: (
+        "queries are counted as well, but no cache keeps them": lambda n, h, g, *a: (
             _bytes(n, h, g, *a) + _bytes(n, h, h, *a) // 2
         ),
         "every query head got keys of its own: count `kv_heads`": lambda n, h, g, *a: _bytes(n, h, h, *a),
         "only one layer is counted: each keeps its own": lambda *a: _bytes(1, *a[1:]),
-        "only one text is counted: each has its own keys": lambda n, h, g, d, texts, *a: _bytes(n, h, g, d, 1, *a),
+        "only one sequence is counted: each has its own keys": lambda n, h, g, d, texts, *a: _bytes(n, h, g, d, 1, *a),
         "these are bits: a byte has 8 of them": lambda *a: 8 * _bytes(*a),
         "these are numbers: how many bytes has each?": lambda *a: 8 * _bytes(*a) // a[6],
-        "the length is squared: weights are not kept": lambda *a: _bytes(*a) * a[5],
+        "the length is squared: attention weights are not kept": lambda *a: _bytes(*a) * a[5],
         "the width of a head is left out": lambda n, h, g, d, *a: _bytes(n, h, g, 1, *a),
     },
-    next_step="Next: the mask behind a cache.",
+    next_step="Next: the mask with a cache.",
 )
 
 
 def _paddings() -> list[tuple]:
-    """Filling of each text, columns in the cache, new columns."""
+    """Padding of each sequence, columns in the cache, new columns."""
     return [([0], 2, 1), ([0, 1], 0, 3), ([0, 2, 1], 3, 2), ([4, 0], 2, 3)]
 
 
 def _mask(padding: list[int], old: int, new: int, *, start: int | None = None, late: int = 0, causal=True) -> Tensor:
-    """Say who may look at whom, with places for the usual mistakes."""
+    """Say who may look at whom, with arguments for the usual mistakes."""
     column = torch.arange(old + new)
     start = old if start is None else start
     past = column <= start + late + torch.arange(new)[:, None]
@@ -88,24 +88,24 @@ def _any_padding(draw: Draw) -> tuple:
 
 
 check_mask = Exercise(
-    name="who may look at whom behind a cache",
+    name="the causal mask with padding and a cache",
     solution=_mask,
     cases=_paddings,
     legal=_any_padding,
     mistakes={
-        "the triangle is aligned to the first key: behind a cache it belongs to the last": (
+        "the triangle is aligned to the first key: with a cache it belongs to the last": (
             lambda f, old, new: _mask(f, old, new, start=0)
         ),
-        "the padding may be looked at": lambda f, old, new: _mask([0] * len(f), old, new),
-        "the padding is hidden at the end, it stands in front": _behind,
-        "the future may be looked at": lambda f, old, new: _mask(f, old, new, causal=False),
-        "a word may not look at itself": lambda f, old, new: _mask(f, old, new, late=-1),
-        "a word sees the one that follows": lambda f, old, new: _mask(f, old, new, late=1),
-        "True and False have changed places: True means may look": lambda f, old, new: ~_mask(f, old, new),
-        "one word too many is hidden: the first word stands at place `padding`": (
+        "the padding is visible": lambda f, old, new: _mask([0] * len(f), old, new),
+        "the padding is hidden at the end, but it is in front": _behind,
+        "the future is visible": lambda f, old, new: _mask(f, old, new, causal=False),
+        "a token may not attend to itself": lambda f, old, new: _mask(f, old, new, late=-1),
+        "a token sees the one that follows": lambda f, old, new: _mask(f, old, new, late=1),
+        "True and False are exchanged: True means may look": lambda f, old, new: ~_mask(f, old, new),
+        "one token too many is hidden: the first token is at position `padding`": (
             lambda f, old, new: _mask([n + 1 for n in f], old, new)
         ),
-        "all texts have the padding of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
+        "all sequences have the padding of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
     },
     next_step="Next: sharing.",
 )
@@ -148,21 +148,21 @@ check_shared = Exercise(
     cases=_groups,
     legal=_any_groups,
     mistakes={
-        "head a reads key head a mod g, as `tile` gives; it should be a // (h/g)": (
+        "head a uses KV head a mod g, as `tile` gives; it should be a // (h/g)": (
             lambda q, k, v: attend(q, _tiled(q, k), _tiled(q, v))
         ),
         "the keys are in the right order, the values are tiled": (
             lambda q, k, v: attend(q, k.repeat_interleave(q.shape[1] // k.shape[1], 1), _tiled(q, v))
         ),
-        "all heads read the first key head": lambda q, k, v: _copied(q, k[:, :1], v[:, :1]),
+        "all heads use the first KV head": lambda q, k, v: _copied(q, k[:, :1], v[:, :1]),
         "the groups are in reverse order": lambda q, k, v: _copied(q, k.flip(1), v.flip(1)),
         "the queries of a group are averaged: each head asks for itself": _averaged,
         "the scale is forgotten": lambda q, k, v: _copied(q, k, v, scale=1.0),
-        "divided by d, not by its root": lambda q, k, v: _copied(q, k, v, scale=1 / q.shape[-1]),
+        "divided by d, not by its square root": lambda q, k, v: _copied(q, k, v, scale=1 / q.shape[-1]),
         "the softmax runs over the queries, not over the keys": (
             lambda q, k, v: _copied(q, k, v, normalize=lambda scores: scores.softmax(-2))
         ),
-        "keys and values have changed places": lambda q, k, v: _copied(q, v, k),
+        "keys and values are exchanged": lambda q, k, v: _copied(q, v, k),
     },
     room=lambda q, k, v: max(q.numel(), k.numel(), q.numel() // q.shape[-1] * k.shape[2]),
     too_large="The keys are copied; a matrix product copies them too where it must first stretch an axis of length 1.",
@@ -195,15 +195,15 @@ def _any_heads(draw: Draw) -> tuple:
     return draw.normal(n, d) + draw.one_of([0.0, 1.0]), draw.normal(n, d, scales=(1.0, 10.0)) + draw.one_of([0.0, 1.0])
 
 
-check_turn = Exercise(
-    name="turn one head towards another",
+check_rotation = Exercise(
+    name="align one head with another",
     solution=_turn,
     cases=_heads,
     legal=_any_heads,
     mistakes={
-        "this turns b towards a: the transpose is wanted": lambda a, b: _turn(b, a),
+        "this rotates b towards a: the transpose is wanted": lambda a, b: _turn(b, a),
         "svd returns V transposed already, and it was transposed again": _wrong_product,
-        "the singular values are still in it: this is aᵀ b, no turn": lambda a, b: a.mT @ b,
+        "the singular values are still in it: this is aᵀ b, no rotation": lambda a, b: a.mT @ b,
         "this is least squares: it stretches, and W_o cannot undo that without harm": (
             lambda a, b: torch.linalg.lstsq(a, b).solution
         ),
@@ -211,7 +211,7 @@ check_turn = Exercise(
             lambda a, b: _turn(a - a.mean(0), b - b.mean(0))
         ),
         "reflections are left out: for values they are allowed": lambda a, b: _turn(a, b, proper=True),
-        "nothing is turned": lambda a, b: torch.eye(a.shape[1], dtype=a.dtype),
+        "nothing is rotated": lambda a, b: torch.eye(a.shape[1], dtype=a.dtype),
         "orthogonal, but not the nearest: this is the Q of a QR decomposition": (
             lambda a, b: torch.linalg.qr(a.mT @ b)[0]
         ),

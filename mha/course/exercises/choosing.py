@@ -8,10 +8,10 @@ from mha.course.exercises.exercise import Exercise
 from mha.course.exercises.legal import Draw
 
 
-def _paired(layer, plain, *, spread=stdev, middle=mean, factor=None, root=True, sign=1, width=1.0):
+def _paired(layer, plain, *, deviation=stdev, middle=mean, factor=None, root=True, sign=1, width=1.0):
     differences = [sign * (one - other) for one, other in zip(layer, plain, strict=True)]
     n = len(differences)
-    half = width * (STUDENT[n] if factor is None else factor) * spread(differences) / (math.sqrt(n) if root else 1)
+    half = width * (STUDENT[n] if factor is None else factor) * deviation(differences) / (math.sqrt(n) if root else 1)
     return middle(differences) - half, middle(differences) + half
 
 
@@ -36,12 +36,12 @@ check_paired = Exercise(
     ],
     legal=_any_results,
     mistakes={
-        "not paired: the spreads of both layers came together": _unpaired,
-        "divided by n, not by n − 1": lambda a, b: _paired(a, b, spread=pstdev),
+        "not paired: the standard deviations of both layers came together": _unpaired,
+        "divided by n, not by n − 1": lambda a, b: _paired(a, b, deviation=pstdev),
         "how far single seeds scatter, not their mean: √n is missing": lambda a, b: _paired(a, b, root=False),
         "1.96 is for many seeds; for a few, Student's value is larger": lambda a, b: _paired(a, b, factor=1.96),
-        "plain minus the layer: the sign is turned round": lambda a, b: _paired(a, b, sign=-1),
-        "the value of Student's table for one seed fewer": lambda a, b: _paired(a, b, factor=STUDENT[len(a) - 1]),
+        "plain minus the layer: the sign is wrong": lambda a, b: _paired(a, b, sign=-1),
+        "Student's value for one seed fewer": lambda a, b: _paired(a, b, factor=STUDENT[len(a) - 1]),
         "the whole width went to each side": lambda a, b: _paired(a, b, width=2.0),
         "the median instead of the mean": lambda a, b: _paired(a, b, middle=median),
         "the smallest and the largest difference": lambda a, b: (
@@ -49,7 +49,7 @@ check_paired = Exercise(
             max(x - y for x, y in zip(a, b, strict=True)),
         ),
     },
-    next_step="Next: make the rival as large as the newcomer.",
+    next_step="Next: make the baseline as large as the new layer.",
 )
 
 
@@ -78,7 +78,7 @@ check_budget = Exercise(
         "over the budget: rounded up": lambda w, h: _widest(w, h) + h,
         "the nearest multiple, which may be over the budget": lambda w, h: h * round(_widest(w, h, step=1) / h),
         "W_o is forgotten": lambda w, h: _widest(w, h, bias=3, squares=3.0),
-        "weights do not grow with the number of heads": lambda w, h: _widest(w, h, squares=4.0 * h),
+        "parameters do not grow with the number of heads": lambda w, h: _widest(w, h, squares=4.0 * h),
         "the width of one head": lambda w, h: _widest(w, h) // h,
         "a budget that is met exactly is met": lambda w, h: _widest(w - 1, h),
     },
@@ -116,14 +116,14 @@ check_choose = Exercise(
     mistakes={
         "the best mean, whatever it costs": lambda lo, hi, c, w: max(range(len(c)), key=lambda i: lo[i] + hi[i]),
         "the cheapest, whatever it can do": lambda lo, hi, c, w: c.index(min(c)),
-        "the upper end was asked: it could be as good, but also far worse": lambda lo, hi, c, w: _cheapest(
+        "the upper end was used: the layer could be as good, but also far worse": lambda lo, hi, c, w: _cheapest(
             lo, hi, c, w, passes=lambda low, high, worse: high >= -worse
         ),
-        "the mean was asked, not the end of the interval": lambda lo, hi, c, w: _cheapest(
+        "the mean was used, not the end of the interval": lambda lo, hi, c, w: _cheapest(
             lo, hi, c, w, passes=lambda low, high, worse: (low + high) / 2 >= -worse
         ),
         "the most expensive of those that pass": lambda lo, hi, c, w: _cheapest(lo, hi, c, w, pick=max),
-        "surely better was asked; not worse is enough": lambda lo, hi, c, w: _cheapest(
+        "only layers that are surely better passed; not worse is enough": lambda lo, hi, c, w: _cheapest(
             lo, hi, c, w, passes=lambda low, high, worse: low > 0
         ),
         "the margin has the wrong sign": lambda lo, hi, c, w: _cheapest(

@@ -1,4 +1,4 @@
-"""Checkers: counting shared weights, scores in a shared space, the best mixing vectors."""
+"""Checkers: counting shared parameters, scores in a shared space, the best mixing vectors."""
 
 import math
 
@@ -17,7 +17,7 @@ def _any_sizes(draw: Draw) -> tuple:
 
 
 check_count = Exercise(
-    name="the weights of a shared layer",
+    name="the parameters of a shared layer",
     solution=_count,
     cases=lambda: [(12, 3, 4), (512, 8, 512), (512, 8, 171), (768, 12, 256)],
     legal=_any_sizes,
@@ -43,7 +43,7 @@ def _scores(q, k, mixing, content, d, *, after=False, root=None, power=1):
 
 def _spaces() -> list[tuple]:
     random = torch.Generator().manual_seed(14)
-    sizes = [(4, 2, 6, 3), (5, 3, 4, 8), (6, 4, 9, 2)]  # words, heads, shared channels, channels of a plain head
+    sizes = [(4, 2, 6, 3), (5, 3, 4, 8), (6, 4, 9, 2)]  # tokens, heads, shared channels, channels of a plain head
 
     def draw(*shape):
         return torch.randn(shape, generator=random, dtype=torch.float64)
@@ -68,15 +68,15 @@ check_scores = Exercise(
         "the content bias belongs to keys, but it was added along the queries": lambda q, k, m, c, d: (
             ((q * m[:, None]) @ k.T + c[..., None]) / math.sqrt(d)
         ),
-        "divided by the root of the shared width": lambda q, *a: _scores(q, *a, root=math.sqrt(q.shape[1])),
+        "divided by the square root of the shared width": lambda q, *a: _scores(q, *a, root=math.sqrt(q.shape[1])),
         "divided by √(shared width / heads), as the released package does": lambda q, k, m, *a: _scores(
             q, k, m, *a, root=math.sqrt(q.shape[1] / len(m))
         ),
         "not divided": lambda *a: _scores(*a, root=1.0),
-        "divided by d, not by its root": lambda *a: _scores(*a, root=a[-1]),
+        "divided by d, not by its square root": lambda *a: _scores(*a, root=a[-1]),
         "queries and keys are both mixed, which squares the mixing vectors": lambda *a: _scores(*a, power=2),
         "nothing is mixed: all heads compare alike": lambda q, k, m, c, d: _scores(q, k, torch.ones_like(m), c, d),
-        "keys ask queries": lambda q, k, m, c, d: _scores(k, q, m, c, d),
+        "queries and keys are swapped": lambda q, k, m, c, d: _scores(k, q, m, c, d),
     },
     next_step="Next: find the mixing vectors of a trained layer.",
 )
@@ -119,8 +119,8 @@ check_mixing = Exercise(
         "the two tables of products are multiplied as matrices, not number by number": lambda t, a, b: _mixing(
             t, a, b, lambda p, q: p @ q
         ),
-        "left and right vectors have changed places": lambda t, a, b: _mixing(t, b, a),
-        "the sign is turned round": lambda t, a, b: -_mixing(t, a, b),
+        "left and right vectors are swapped": lambda t, a, b: _mixing(t, b, a),
+        "the sign is flipped": lambda t, a, b: -_mixing(t, a, b),
         "the same vector for every head: fit each one": lambda t, a, b: _mixing(t, a, b).sum(0) + 0 * _mixing(t, a, b),
     },
     next_step="Two more such steps, for left and right vectors, are one round of the method.",

@@ -99,7 +99,7 @@ def largest_number(value: Any) -> float:
 
 
 def _first_difference(result: Any, right: Any, tolerance: float) -> str:
-    """Say where two tensors differ first, if that lies behind the entries that are shown, or where nan comes from."""
+    """Say where two tensors differ first, if that is after the entries that are shown, or where nan comes from."""
     if not isinstance(right, (Tensor, np.ndarray)):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Checkers: talking heads, what words say, the side of the keys, the bill."""
+"""Checkers: talking heads, the matrices that tokens ask for, the side of the keys, the bill."""
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def _talk(scores: Tensor, before: Tensor, after: Tensor, mask: Tensor) -> Tensor
 
 
 def _texts() -> list[tuple]:
-    """Scores (h, i, j), two mixing matrices (h, h), a mask (i, j) that shows something to everybody."""
+    """Scores (h, i, j), two mixing matrices (h, h), a mask (i, j) that shows at least one key to each query."""
     cases = []
     for h, i, j in ((2, 2, 2), (3, 3, 3), (4, 2, 5)):
         mask = torch.ones(i, j, dtype=torch.bool).tril(j - i)
@@ -49,7 +49,7 @@ check_talk = Exercise(
         "mix_weights goes from column to row: it is transposed": lambda s, a, b, m: _talk(s, a, b.mT, m),
         "the weights are not mixed": lambda s, a, b, m: _talk(s, a, torch.eye(len(b)).to(b), m),
         "the scores are not mixed": lambda s, a, b, m: _talk(s, torch.eye(len(a)).to(a), b, m),
-        "the two mixing matrices have changed places": lambda s, a, b, m: _talk(s, b, a, m),
+        "the two mixing matrices are swapped": lambda s, a, b, m: _talk(s, b, a, m),
         "both matrices act after the softmax": lambda s, a, b, m: _mix(_hide(s, m).softmax(-1), a @ b),
         "the unmixed scores are added to the mixed ones": lambda s, a, b, m: _talk(
             s, a + torch.eye(len(a)).to(a), b, m
@@ -63,7 +63,7 @@ check_talk = Exercise(
         ),
         "the softmax runs over the heads": lambda s, a, b, m: _mix(_hide(_mix(s, a), m, -1e4).softmax(0), b),
     },
-    next_step="Next: matrices made from words.",
+    next_step="Next: matrices made from tokens.",
 )
 
 
@@ -91,7 +91,7 @@ def _any_said(draw: Draw) -> tuple:
 
 
 check_matrices = Exercise(
-    name="what words say",
+    name="the matrices that tokens ask for",
     solution=_matrices,
     cases=_said,
     legal=_any_said,
@@ -105,7 +105,7 @@ check_matrices = Exercise(
         ),
         "w2 is normalized as well": lambda a, b, g, w: _matrices(a, _norm(b), g, w),
         "w2 is normalized in place of w1": lambda a, b, g, w: w + a.mT @ _norm(b) + torch.diag_embed(g.tanh()),
-        "w1 and w2 have changed places: from column to row": lambda a, b, g, w: (
+        "w1 and w2 are swapped: from column to row": lambda a, b, g, w: (
             w + b.mT @ _norm(a) + torch.diag_embed(g.tanh())
         ),
         "the base is transposed": lambda a, b, g, w: _matrices(a, b, g, w.mT),
@@ -119,7 +119,7 @@ check_matrices = Exercise(
         ),
         "the gates are left out": lambda a, b, g, w: w + _norm(a).mT @ b,
     },
-    next_step="Next: what all of it weighs.",
+    next_step="Next: how many parameters this takes.",
 )
 
 
@@ -155,30 +155,30 @@ check_key_side = Exercise(
         "w1 is taken at the key, w2 at the query": lambda x, a, b: torch.einsum(
             "rij,irh->hij", torch.einsum("gij,jrg->rij", x, a), b
         ),
-        "w1 and w2 have changed places": lambda x, a, b: _key_side(x, b, a),
+        "w1 and w2 are swapped": lambda x, a, b: _key_side(x, b, a),
         "all keys are summed up while collecting": lambda x, a, b: torch.einsum(
             "ri,jrh->hij", torch.einsum("gij,jrg->ri", x, a), b
         ),
         "w1 and w2 are each summed over the ranks before they meet": lambda x, a, b: _key_side(
             x, a.sum(1, keepdim=True), 2 * b.sum(1, keepdim=True)
         ),
-        "each head keeps to itself: x · w1 · w2 without a sum over the heads": lambda x, a, b: (
+        "each head is mixed with itself only: x · w1 · w2 without a sum over the heads": lambda x, a, b: (
             x * torch.einsum("jrh,jrh->hj", a, b)[:, None]
         ),
         "what is collected is averaged over the heads, not summed": lambda x, a, b: _key_side(x, a, b) / len(x),
         "what was there is added to the result": lambda x, a, b: x + _key_side(x, a, b),
-        "one matrix for all keys: the mean of what they say": lambda x, a, b: torch.einsum(
+        "one matrix for all keys: the mean of their matrices": lambda x, a, b: torch.einsum(
             "gij,gh->hij", x, torch.einsum("jrg,jrh->gh", a, b) / len(a)
         ),
     },
     room=lambda x, w1, w2: max(x.numel(), w1.numel(), w1.shape[1] * x[0].numel()),
     too_large="There is a matrix for every key or every pair: collect the heads first, then spread.",
-    next_step="So the thin way is enough.",
+    next_step="So the low-rank form is enough.",
 )
 
 
 def _extra(d: int, h: int, rank: int, *, networks: int = 4, bases: int = 2, gates: bool = True, second: int = 1) -> int:
-    """The weights beyond a plain layer, with places for the usual mistakes."""
+    """The parameters beyond a plain layer, with arguments for the usual mistakes."""
     hidden = 2 * rank * h
     return networks * (d * hidden + second * hidden**2 + gates * d * h) + bases * h * h
 
@@ -188,21 +188,21 @@ def _any_layer(draw: Draw) -> tuple:
 
 
 check_extra = Exercise(
-    name="the weights of composition",
+    name="the parameters of composition",
     solution=_extra,
     cases=lambda: [(6, 3, 1), (32, 4, 2), (1024, 16, 2), (96, 6, 3)],
     legal=_any_layer,
     mistakes={
-        "two small networks instead of four: both places have both sides": lambda *a: _extra(*a, networks=2),
+        "two small networks instead of four: both mixings have both sides": lambda *a: _extra(*a, networks=2),
         "one small network for everything": lambda *a: _extra(*a, networks=1),
         "the gates are left out": lambda *a: _extra(*a, gates=False),
         "the bases are left out": lambda *a: _extra(*a, bases=0),
         "one base instead of two": lambda *a: _extra(*a, bases=1),
-        "a base for each network instead of each place": lambda *a: _extra(*a, bases=4),
+        "a base for each network instead of each mixing": lambda *a: _extra(*a, bases=4),
         "the second linear map is left out": lambda *a: _extra(*a, second=0),
-        "hidden width rank · h: room for w1 only": lambda d, h, r: 4 * (d * r * h + (r * h) ** 2 + d * h) + 2 * h * h,
+        "hidden width rank · h: enough for w1 only": lambda d, h, r: 4 * (d * r * h + (r * h) ** 2 + d * h) + 2 * h * h,
         "biases are counted": lambda d, h, r: _extra(d, h, r) + 4 * (4 * r * h + h),
-        "the gates are counted at one of the two places only": lambda d, h, r: _extra(d, h, r) - 2 * d * h,
+        "the gates are counted at one of the two mixings only": lambda d, h, r: _extra(d, h, r) - 2 * d * h,
     },
     next_step="That is 8 percent of a plain layer of width 1024 with 16 heads.",
     tolerance=0.0,

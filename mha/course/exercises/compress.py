@@ -1,4 +1,4 @@
-"""Checkers: what is kept of a word, reading without keys, one memory for two projections."""
+"""Checkers: what is cached per token, attention without keys, one latent for two projections."""
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ def _random(*shape: int, seed: int = 23) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# ---- what is kept
+# ---- what is cached
 
 
 def _sizes() -> list[tuple]:
-    """Heads, groups, width of a head, width of the latent, width of the turned key."""
+    """Heads, groups, width of a head, width of the latent, width of the rotated key."""
     return [(4, 2, 8, 16, 6), (6, 3, 4, 10, 2), (128, 8, 128, 512, 64), (12, 1, 64, 96, 0)]
 
 
@@ -30,28 +30,28 @@ def _any_sizes(draw: Draw) -> tuple:
 
 
 check_kept = Exercise(
-    name="what is kept of a word",
+    name="what is cached per token",
     solution=_kept,
     cases=_sizes,
     legal=_any_sizes,
     mistakes={
-        "only keys are counted for the first two: values are kept too": lambda h, g, d, c, r: [h * d, g * d, c + r],
+        "only keys are counted for the first two: values are cached too": lambda h, g, d, c, r: [h * d, g * d, c + r],
         "the latent is counted twice: keys and values come from the same one": (
             lambda h, g, d, c, r: [2 * h * d, 2 * g * d, 2 * c + r]
         ),
-        "the turned key is counted for each head: all heads share it": (
+        "the rotated key is counted for each head: all heads share it": (
             lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + h * r]
         ),
-        "the turned key is forgotten": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c],
-        "the turned key has no value": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + 2 * r],
+        "the rotated key is forgotten": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c],
+        "the rotated key has no value": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + 2 * r],
         "the latent is counted for each head": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, h * c + r],
-        "groups and heads have changed places": lambda h, g, d, c, r: [2 * g * d, 2 * h * d, c + r],
+        "groups and heads are exchanged": lambda h, g, d, c, r: [2 * g * d, 2 * h * d, c + r],
     },
-    next_step="Next: read without keys.",
+    next_step="Next: attend without keys.",
 )
 
 
-# ---- reading from latents
+# ---- attention to latents
 
 
 def _latents() -> list[tuple]:
@@ -74,28 +74,28 @@ def _any_latents(draw: Draw) -> tuple:
 
 
 check_absorbed = Exercise(
-    name="reading without keys",
+    name="attention without keys",
     solution=_absorbed,
     cases=_latents,
     legal=_any_latents,
     mistakes={
-        "divided by the root of the latent's width: the scores are those of the heads": (
+        "divided by the square root of the latent's width: the scores are those of the heads": (
             lambda q, c, k, v: _absorbed(q, c, k, v, scale=c.shape[-1] ** -0.5)
         ),
         "the scale is forgotten": lambda q, c, k, v: _absorbed(q, c, k, v, scale=1.0),
-        "W_k and W_v have changed places": lambda q, c, k, v: _absorbed(q, c, v, k),
+        "W_k and W_v are exchanged": lambda q, c, k, v: _absorbed(q, c, v, k),
         "W_k serves for both": lambda q, c, k, v: _absorbed(q, c, k, k),
         "all heads use the W_k of the first": lambda q, c, k, v: _absorbed(q, c, k[:1].expand_as(k), v),
         "all heads use the W_v of the first": lambda q, c, k, v: _absorbed(q, c, k, v[:1].expand_as(v)),
-        "the mean of all words is read, whatever was asked": lambda q, c, k, v: _absorbed(0 * q, c, k, v),
+        "the mean of all tokens is returned, whatever the query is": lambda q, c, k, v: _absorbed(0 * q, c, k, v),
     },
     room=lambda q, c, w_k, w_v: max(c.numel(), w_k.numel(), len(q) * len(c)),
-    too_large="Keys or values of all words were made. Bring the query to the latents instead.",
+    too_large="Keys or values of all tokens were made. Project the query to the latents instead.",
     next_step="Next: where a latent comes from.",
 )
 
 
-# ---- one memory for two projections
+# ---- one latent for two projections
 
 
 def _pairs() -> list[tuple]:
@@ -115,10 +115,10 @@ def _cut(w: Tensor, kept: int) -> Tensor:
 
 
 def _below(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
-    """Cut the two laid below each other, filled up to one width: they then share outputs, not inputs."""
+    """Cut the two laid below each other, padded to one width: they then share outputs, not inputs."""
     wide = max(w_k.shape[1], w_v.shape[1])
-    filled = [torch.nn.functional.pad(w, (0, wide - w.shape[1])) for w in (w_k, w_v)]
-    one, other = _cut(torch.cat(filled), kept).chunk(2)
+    padded = [torch.nn.functional.pad(w, (0, wide - w.shape[1])) for w in (w_k, w_v)]
+    one, other = _cut(torch.cat(padded), kept).chunk(2)
     return [one[:, : w_k.shape[1]], other[:, : w_v.shape[1]]]
 
 
@@ -133,16 +133,16 @@ def _any_pair(draw: Draw) -> tuple:
 
 
 check_joint = Exercise(
-    name="one memory for keys and values",
+    name="one latent for keys and values",
     solution=_joint,
     cases=_pairs,
     legal=_any_pair,
     mistakes={
-        "the two are cut apart, so twice as many numbers are kept": (
+        "the two are cut separately, so twice as many numbers are kept": (
             lambda k, v, n: [_cut(k, min(n, *k.shape)), _cut(v, min(n, *v.shape))]
         ),
-        "the two are cut apart, half of the numbers for each": lambda k, v, n: [_cut(k, n // 2), _cut(v, n // 2)],
-        "they were laid below each other: lay them side by side, both read the same word": _below,
+        "the two are cut separately, half of the numbers for each": lambda k, v, n: [_cut(k, n // 2), _cut(v, n // 2)],
+        "they were laid below each other: lay them side by side, both are applied to the same token": _below,
         "the smallest singular values were kept": _smallest,
         "values are left out: nothing of W_v was cut": lambda k, v, n: [_joint(k, v, n)[0], v],
         "keys decide alone what is kept": lambda k, v, n: [
@@ -151,5 +151,5 @@ check_joint = Exercise(
         ],
         "one number too few is kept": lambda k, v, n: _joint(k, v, n - 1),
     },
-    next_step="So a trained layer gets a smaller memory.",
+    next_step="So a trained layer gets a smaller KV cache.",
 )

@@ -1,4 +1,4 @@
-"""Checkers: operations of a call, time under two ceilings, intensity behind a cache, merged softmaxes."""
+"""Checkers: FLOPs of a call, time under two ceilings, arithmetic intensity with a cache, merged softmaxes."""
 
 import torch
 from torch import Tensor
@@ -24,20 +24,22 @@ def _any_call(draw: Draw) -> tuple:
 
 
 check_operations = Exercise(
-    name="operations of one call",
+    name="FLOPs of one call",
     solution=_count,
     cases=_calls,
     legal=_any_call,
     mistakes={
-        "a multiplication and its addition are counted as one operation": lambda *a: _count(*a, each=1),
+        "a multiplication and its addition are counted as one FLOP": lambda *a: _count(*a, each=1),
         "all keys and values are projected again, though the cache holds the old ones": (
             lambda b, i, j, fresh, d, h: _count(b, i, j, j, d, h)
         ),
         "the output matrix W_o is forgotten": lambda *a: _count(*a, into=1),
         "the values are not projected": lambda *a: _count(*a, out=1),
-        "the scores are counted, but not the read from the values": lambda *a: _count(*a, read=0),
-        "scores and read are forgotten: only the projections are counted": lambda *a: _count(*a, scores=0, read=0),
-        "scores and read are multiplied by the number of heads, but each head has only d / h channels": (
+        "the scores are counted, but not the head outputs": lambda *a: _count(*a, read=0),
+        "scores and head outputs are forgotten: only the projections are counted": lambda *a: _count(
+            *a, scores=0, read=0
+        ),
+        "scores and head outputs are multiplied by the number of heads, but each head has only d / h channels": (
             lambda b, i, j, fresh, d, h: _count(b, i, j, fresh, d, scores=h, read=h)
         ),
         "everything is multiplied by the number of heads": lambda *a: a[-1] * _count(*a),
@@ -46,12 +48,12 @@ check_operations = Exercise(
         ),
         "the batch is forgotten": lambda b, *rest: _count(1, *rest),
     },
-    next_step="Next: operations to time.",
+    next_step="Next: from FLOPs to time.",
 )
 
 
 def _steps() -> list[tuple]:
-    """Steps (operations, bytes), and the two ceilings of a machine."""
+    """Steps (FLOPs, bytes), and the two ceilings of a machine."""
     return [
         ([(100, 10), (10, 100)], 100.0, 10.0),
         ([(300, 20), (40, 160), (10, 10)], 50.0, 20.0),
@@ -71,7 +73,7 @@ check_time = Exercise(
     cases=_steps,
     legal=_any_steps,
     mistakes={
-        "only the operations take time": lambda steps, flops, _b: sum(f / flops for f, _ in steps),
+        "only the FLOPs take time": lambda steps, flops, _b: sum(f / flops for f, _ in steps),
         "only the bytes take time": lambda steps, _f, bandwidth: sum(m / bandwidth for _, m in steps),
         "both times are added, but a step computes while it reads": (
             lambda steps, flops, bandwidth: sum(f / flops + m / bandwidth for f, m in steps)
@@ -89,17 +91,17 @@ check_time = Exercise(
             lambda steps, flops, bandwidth: sum(max(f / bandwidth, m / flops) for f, m in steps)
         ),
     },
-    next_step="Next: what limits a word.",
+    next_step="Next: what limits the decoding of a token.",
 )
 
 
 def _caches() -> list[tuple]:
-    """Texts, context, width, heads, key heads and bytes of a number."""
+    """Batch, context, width, heads, KV heads and bytes of a number."""
     return [(1, 16, 8, 4, 4, 4), (2, 32, 8, 4, 2, 2), (4, 20, 12, 6, 1, 2), (8, 50, 16, 8, 4, 1)]
 
 
 def _intensity(b, j, d, h, kv, size, *, ops=4, sides=2, share=None, ends=2, extra=0, per_byte=True) -> float:
-    """Operations per byte of scores and read in one step, with places for the usual mistakes."""
+    """FLOPs per byte of scores and head outputs in one step, with places for the usual mistakes."""
     numbers = sides * b * j * d * (kv / h if share is None else share) + ends * b * d + extra * b * h * j
     return ops * b * j * d / (numbers * (size if per_byte else 1))
 
@@ -112,28 +114,28 @@ def _any_cache(draw: Draw) -> tuple:
 
 
 check_intensity = Exercise(
-    name="intensity behind a cache",
+    name="arithmetic intensity with a cache",
     solution=_intensity,
     cases=_caches,
     legal=_any_cache,
     mistakes={
         "every query head reads keys of its own, though heads share them": lambda *a: _intensity(*a, share=1),
-        "the operations shrink with the shared heads too: every query head still compares and reads": (
+        "the FLOPs shrink with the shared heads too: every query head still compares and reads": (
             lambda *a: _intensity(*a, ops=4 * a[4] / a[3])
         ),
-        "operations per number, not per byte": lambda *a: _intensity(*a, per_byte=False),
-        "bytes per operation: upside down": lambda *a: 1 / _intensity(*a),
+        "FLOPs per number, not per byte": lambda *a: _intensity(*a, per_byte=False),
+        "bytes per FLOP: upside down": lambda *a: 1 / _intensity(*a),
         "only the keys are read, the values are forgotten": lambda *a: _intensity(*a, sides=1),
-        "only the scores are counted, not the read from the values": lambda *a: _intensity(*a, ops=2),
-        "a multiplication and its addition are counted as one operation, and the values are not read": (
+        "only the scores are counted, not the head outputs": lambda *a: _intensity(*a, ops=2),
+        "a multiplication and its addition are counted as one FLOP, and the values are not read": (
             lambda *a: _intensity(*a, ops=2, sides=1)
         ),
-        "the query that comes in and the read that goes out are forgotten": lambda *a: _intensity(*a, ends=0),
-        "the query comes in, but the read that goes out is forgotten": lambda *a: _intensity(*a, ends=1),
-        "the batch shares one cache: it is read once for all texts": (
+        "the query that comes in and the head output that goes out are forgotten": lambda *a: _intensity(*a, ends=0),
+        "the query comes in, but the head output that goes out is forgotten": lambda *a: _intensity(*a, ends=1),
+        "the batch shares one cache: it is read once for all sequences": (
             lambda b, *rest: b * _intensity(1, *rest) if b > 1 else _intensity(b, *rest)
         ),
-        "the weights are written and read once more, which the fused kernel does not do": (
+        "the attention weights are materialized and read once more, which the fused kernel does not do": (
             lambda *a: _intensity(*a, extra=4)
         ),
     },
@@ -142,7 +144,7 @@ check_intensity = Exercise(
 
 
 def _halves() -> list[tuple]:
-    """What two groups of keys left for the same queries: largest score, sum and read of each."""
+    """What two groups of keys left for the same queries: largest score, sum of exponentials, weighted sum of values."""
     cases = []
     for i, c, seed in ((1, 1, 1), (2, 3, 2), (4, 2, 3)):
         random = torch.Generator().manual_seed(seed)
@@ -181,20 +183,20 @@ check_join = Exercise(
     cases=_halves,
     legal=_any_halves,
     mistakes={
-        "the average of what both halves have read: a half with small scores counts as much as the other": (
+        "the outputs of the two halves are averaged: a half with small scores counts as much as the other": (
             lambda m1, s1, r1, m2, s2, r2: (r1 / s1 + r2 / s2) / 2
         ),
-        "sums and reads are added as they are: they were taken relative to different largest scores": (
+        "both kinds of sums are added as they are: they were taken relative to different largest scores": (
             lambda *a: _joined(*a, sums=0, reads=0)
         ),
-        "the reads shrink, but not the sums": lambda *a: _joined(*a, sums=0),
-        "the sums shrink, but not the reads": lambda *a: _joined(*a, reads=0),
+        "the weighted sums of values shrink, but not the sums of exponentials": lambda *a: _joined(*a, sums=0),
+        "the sums of exponentials shrink, but not the weighted sums of values": lambda *a: _joined(*a, reads=0),
         "the wrong half shrinks, by exp(largest − own) or by the factor of the other": lambda *a: _joined(
             *a, swap=True
         ),
         "the first half is lost": lambda m1, s1, r1, m2, s2, r2: r2 / s2,
         "the second half is lost": lambda m1, s1, r1, m2, s2, r2: r1 / s1,
-        "what was read is not divided by the sum": lambda *a: (
+        "the weighted sum of values is not divided by the sum of exponentials": lambda *a: (
             (a[0] - torch.maximum(a[0], a[3])).exp() * a[2] + (a[3] - torch.maximum(a[0], a[3])).exp() * a[5]
         ),
     },

@@ -1,4 +1,4 @@
-"""Checkers: how alike words are, the two places of the norm, LayerNorm."""
+"""Checkers: how alike tokens are, pre-norm and post-norm, LayerNorm."""
 
 import torch
 from torch import Tensor
@@ -12,13 +12,13 @@ def _random(*shape: int, seed: int = 8) -> Tensor:
 
 
 def _batches() -> list[tuple]:
-    """Words (b, n, m); in the second case they are alike but for a little, in the last they are large."""
+    """Tokens (b, n, m); in the second case they are alike but for a little, in the last they are large."""
     near = _random(1, 1, 4) + 0.01 * _random(2, 3, 4, seed=1)
     return [(_random(1, 2, 3),), (near,), (_random(3, 5, 4, seed=2) + 1,), (100 * _random(2, 4, 6, seed=3),)]
 
 
 def _unlike(x: Tensor, *, axis: int = -2, over: tuple[int, ...] = (-2, -1), power: float = 0.5) -> Tensor:
-    """The share of the words that they do not have in common, with places for the usual mistakes."""
+    """The share of the tokens that they do not have in common, with arguments for the usual mistakes."""
     rest = x - x.mean(axis, keepdim=True)
     return (rest.square().sum(over) / x.square().sum(over)) ** power
 
@@ -39,26 +39,26 @@ check_unlike = Exercise(
     cases=_batches,
     legal=_any_batch,
     mistakes={
-        "the mean is taken over the channels of a word, not over the words": lambda x: _unlike(x, axis=-1),
-        "the mean is taken over the batch: texts have nothing to do with each other": lambda x: _unlike(x, axis=0),
-        "a share of squares: the root is missing": lambda x: _unlike(x, power=1.0),
+        "the mean is taken over the channels of a token, not over the tokens": lambda x: _unlike(x, axis=-1),
+        "the mean is taken over the batch: sequences have nothing to do with each other": lambda x: _unlike(x, axis=0),
+        "a share of squares: the square root is missing": lambda x: _unlike(x, power=1.0),
         "how large the rest is, and not as a share of the whole": lambda x: _size(x - x.mean(-2, keepdim=True)),
-        "the share that the words have in common": lambda x: _size(x.mean(-2, keepdim=True).expand_as(x)) / _size(x),
-        "divided by the size of the mean, not of the words": lambda x: (
+        "the share that the tokens have in common": lambda x: _size(x.mean(-2, keepdim=True).expand_as(x)) / _size(x),
+        "divided by the size of the mean, not of the tokens": lambda x: (
             _size(x - x.mean(-2, keepdim=True)) / _size(x.mean(-2, keepdim=True).expand_as(x))
         ),
         "one minus the share": lambda x: 1 - _unlike(x),
-        "the words are compared with the first one, not with their mean": lambda x: _size(x - x[:, :1]) / _size(x),
+        "the tokens are compared with the first one, not with their mean": lambda x: _size(x - x[:, :1]) / _size(x),
         "absolute values instead of squares": lambda x: (
             (x - x.mean(-2, keepdim=True)).abs().sum((-2, -1)) / x.abs().sum((-2, -1))
         ),
     },
-    next_step="Next: where the norm stands.",
+    next_step="Next: where the norm is.",
 )
 
 
 def _layers() -> list[tuple]:
-    """Words (b, n, m), a matrix (m, m), and whether the norm comes first."""
+    """Tokens (b, n, m), a matrix (m, m), and whether the norm comes first."""
     return [
         (_random(b, n, m, seed=n), _random(m, m, seed=m) / m**0.5, first)
         for b, n, m in ((1, 2, 4), (2, 3, 6))
@@ -67,7 +67,7 @@ def _layers() -> list[tuple]:
 
 
 def _normed(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / (_spread(x) + 1e-5).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / (_variance(x) + 1e-5).sqrt()
 
 
 def _around(x: Tensor, w: Tensor, first: bool) -> Tensor:
@@ -82,14 +82,14 @@ def _any_part(draw: Draw) -> tuple:
 
 
 check_around = Exercise(
-    name="two places for a norm",
+    name="pre-norm and post-norm",
     solution=_around,
     cases=_layers,
     legal=_any_part,
     mistakes={
-        "`first` is turned round: the two places are exchanged": lambda x, w, first: _around(x, w, not first),
-        "the norm stands before the part in both cases": lambda x, w, _: _around(x, w, True),
-        "the norm stands after the sum in both cases": lambda x, w, _: _around(x, w, False),
+        "`first` is inverted: pre-norm and post-norm are exchanged": lambda x, w, first: _around(x, w, not first),
+        "the norm is before the part in both cases (pre-norm)": lambda x, w, _: _around(x, w, True),
+        "the norm is after the sum in both cases (post-norm)": lambda x, w, _: _around(x, w, False),
         "the norm overwrites the x that the sum should carry on": lambda x, w, first: (
             _normed(x) + torch.tanh(_normed(x) @ w) if first else _around(x, w, first)
         ),
@@ -97,7 +97,7 @@ check_around = Exercise(
             _normed(_around(x, w, True)) if first else _normed(x + torch.tanh(_normed(x) @ w))
         ),
         "the sum is missing": lambda x, w, first: torch.tanh(_normed(x) @ w) if first else _normed(torch.tanh(x @ w)),
-        "the norm acts on what the part says, before the sum": lambda x, w, first: (
+        "the norm acts on the output of the part, before the sum": lambda x, w, first: (
             _around(x, w, first) if first else x + _normed(torch.tanh(x @ w))
         ),
         "tanh acts on the sum": lambda x, w, first: (
@@ -111,19 +111,19 @@ check_around = Exercise(
 
 
 def _words() -> list[tuple]:
-    """Words (b, n, m), gain, shift, eps; the last eps is large, so that its place is seen."""
+    """Tokens (b, n, m), gain, shift, eps; the last eps is large, so that its position is seen."""
     sizes = [(1, 2, 4, 1e-6), (2, 3, 5, 1e-6), (3, 5, 6, 0.5)]
     return [(_random(b, n, m) + 1, _random(m, seed=1), _random(m, seed=2), eps) for b, n, m, eps in sizes]
 
 
 def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, *, axes=(-1,), unbiased=False, center=True) -> Tensor:
-    """LayerNorm with places for the usual mistakes."""
+    """LayerNorm with arguments for the usual mistakes."""
     mean = x.mean(axes, keepdim=True)
     square = x.var(axes, unbiased=unbiased, keepdim=True) if center else (x * x).mean(axes, keepdim=True)
     return gain * (x - mean if center else x) / (square + eps).sqrt() + shift
 
 
-def _spread(x: Tensor) -> Tensor:
+def _variance(x: Tensor) -> Tensor:
     return x.var(-1, unbiased=False, keepdim=True)
 
 
@@ -139,18 +139,18 @@ check_norm = Exercise(
     cases=_words,
     legal=_any_words,
     mistakes={
-        "the mean is not taken away: this is RMSNorm": lambda *a: _norm(*a, center=False),
-        "mean and variance run over the words of a sentence, not over the channels of a word": (
+        "the mean is not subtracted: this is RMSNorm": lambda *a: _norm(*a, center=False),
+        "mean and variance run over the tokens of a sequence, not over the channels of a token": (
             lambda *a: _norm(*a, axes=(-2,))
         ),
-        "mean and variance run over words and channels together": lambda *a: _norm(*a, axes=(-2, -1)),
+        "mean and variance run over tokens and channels together": lambda *a: _norm(*a, axes=(-2, -1)),
         "mean and variance run over the batch": lambda *a: _norm(*a, axes=(0,)),
         "the variance divides by m − 1 (torch's default), not by m": lambda *a: _norm(*a, unbiased=True),
-        "eps stands outside the root": (
-            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x).sqrt() + eps) + s
+        "eps is added outside the square root": (
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_variance(x).sqrt() + eps) + s
         ),
-        "divided by the variance, not by its root": (
-            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_spread(x) + eps) + s
+        "divided by the variance, not by its square root": (
+            lambda x, g, s, eps: g * (x - x.mean(-1, keepdim=True)) / (_variance(x) + eps) + s
         ),
         "the gain is forgotten": lambda x, g, s, eps: _norm(x, torch.ones_like(g), s, eps),
         "the shift is forgotten": lambda x, g, s, eps: _norm(x, g, torch.zeros_like(s), eps),

@@ -11,8 +11,8 @@ from typing import Any
 
 from mha.course import TOPICS
 from mha.course.exercises.compare import compare, same, show_case
-from mha.course.exercises.legal import Draw, find_rare_fault
-from mha.course.exercises.rules import broken_rule, find_later_faults
+from mha.course.exercises.legal import Draw, find_rare_bug
+from mha.course.exercises.rules import broken_rule, find_later_bugs
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
 
 PAGE = 72  # columns of a printed message that a small laptop shows without scrolling
@@ -99,7 +99,7 @@ class Exercise:
     ``legal`` draws one more input, any that the text allows: other sizes, all sizes unequal, very large and very small
     numbers, empty rows. An answer that is right on the cases is tried on two dozen of them.
 
-    Three rules may stand besides the numbers. ``by_hand``: nothing of this package may be used. ``forbidden`` lists
+    There may be three rules besides the numbers. ``by_hand``: nothing of this package may be used. ``forbidden`` lists
     names of functions that would do the exercise. ``room`` says how many
     numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
     ``gradients`` says that the text asks for them: an answer through which none flow is wrong, where it is right
@@ -129,7 +129,7 @@ class Exercise:
 
 
 def folded(message: str) -> str:
-    """Fold lines that are wider than the page; what goes on stands further in."""
+    """Fold lines that are wider than the page; the rest of a line is indented."""
     folded = []
     for line in filter(None, message.splitlines()):
         deeper = " " * (len(line) - len(line.lstrip()) + 2)
@@ -145,7 +145,7 @@ def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
             return False, UNSOLVED
         if problem:
             return False, f"✗ {exercise.name}: {problem}"
-    problem = broken_rule(exercise, answer) or find_later_faults(exercise, answer) or find_rare_fault(exercise, answer)
+    problem = broken_rule(exercise, answer) or find_later_bugs(exercise, answer) or find_rare_bug(exercise, answer)
     if problem:
         return False, f"✗ {exercise.name}: {problem}"
     return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()

@@ -1,4 +1,4 @@
-"""Checkers: the longest chain, the memory of a step, scores that know the distance, the loop."""
+"""Checkers: the longest chain, the memory vector of a step, scores that know the distance, the loop."""
 
 import torch
 
@@ -20,18 +20,22 @@ check_chain = Exercise(
     cases=lambda: [(3, 2, True), (3, 2, False), (10, 4, True), (10, 4, False), (1, 5, True), (1, 5, False)],
     legal=_any_stack,
     mistakes={
-        "a plain stack was given a chain that grows with the text": lambda n, layers, back: n * layers,
+        "a plain stack was given a chain that grows with the sequence": lambda n, layers, back: n * layers,
         "feedback was given the chain of a plain stack": lambda n, layers, back: layers,
         "the two kinds are swapped": lambda n, layers, back: layers if back else n * layers,
-        "one layer a step: all layers of a step come after each other": lambda n, layers, back: n if back else layers,
+        "one layer per step: but all layers of a step come after each other": lambda n, layers, back: (
+            n if back else layers
+        ),
         "steps and layers are added": lambda n, layers, back: n + layers - 1 if back else layers,
         "the first step is not counted": lambda n, layers, back: (n - 1) * layers if back else layers,
-        "the memory is no layer: it adds no link": lambda n, layers, back: n * (layers + 1) if back else layers,
+        "the memory vector is not a layer: it adds no link": lambda n, layers, back: (
+            n * (layers + 1) if back else layers
+        ),
         "all pairs of steps: a chain passes each step once": lambda n, layers, back: (
             n * (n + 1) // 2 * layers if back else layers
         ),
     },
-    next_step="Next: a memory that knows how old it is.",
+    next_step="Next: a memory vector that knows how old it is.",
 )
 
 
@@ -57,7 +61,7 @@ def _any_states(draw: Draw) -> tuple:
 
 
 check_memory = Exercise(
-    name="the memory of a step",
+    name="the memory vector of a step",
     solution=_memory,
     cases=_states,
     legal=_any_states,
@@ -68,13 +72,13 @@ check_memory = Exercise(
         "only the input is kept": lambda s, w: s[0],
         "the input is left out: it is level 0": lambda s, w: _memory(s[1:], w[1:]),
         "the top is left out": lambda s, w: _memory(s[:-1], w[:-1]),
-        "the weights stand upside down": lambda s, w: _memory(s.flip(0), w),
+        "the weights are in reverse order": lambda s, w: _memory(s.flip(0), w),
         "divided by the number of levels once more": lambda s, w: _memory(s, w) / len(w),
         "a sigmoid for each level: the weights do not sum to 1": lambda s, w: torch.einsum("l,lbm->bm", w.sigmoid(), s),
         "softmax of −w: the largest number gets the least": lambda s, w: _memory(s, -w),
         "softmax over the states instead of w": lambda s, w: (s.softmax(0) * s).sum(0),
     },
-    next_step="So a memory is a mixture.",
+    next_step="So a memory vector is a mixture.",
 )
 
 
@@ -114,17 +118,17 @@ check_weights = Exercise(
     cases=_tables,
     legal=_any_tables,
     mistakes={
-        "the rows are counted from the oldest memory": lambda q, k, *rest: _weights(
+        "the rows are counted from the oldest memory vector": lambda q, k, *rest: _weights(
             q, k, *rest, rows=torch.arange(len(k))
         ),
-        "the newest memory got the last row: here it has row 0": lambda q, k, u, U, b: _weights(
+        "the newest memory vector got the last row: here it has row 0": lambda q, k, u, U, b: _weights(
             q, k, u, U, b, rows=torch.arange(len(U))[-len(k) :]
         ),
-        "the newest memory is 0 steps back, not 1": lambda q, k, *rest: _weights(
+        "the newest memory vector is 0 steps back, not 1": lambda q, k, *rest: _weights(
             q, k, *rest, rows=torch.arange(1, len(k) + 1).flip(0)
         ),
         "u is left out": lambda q, k, u, U, b: _weights(q, k, 0 * u, U, b),
-        "u asks the table, too: there the query stands alone": lambda q, k, u, U, b: _weights(
+        "u is multiplied by the table, too: there the query is alone": lambda q, k, u, U, b: _weights(
             q, k, u, U, b, asks=q + u
         ),
         "U is left out": lambda q, k, u, U, b: _weights(q, k, u, 0 * U, b),
@@ -182,21 +186,21 @@ check_loop = Exercise(
     cases=_texts,
     legal=_any_text,
     mistakes={
-        "every layer reads its own inputs: the plain stack": lambda *given: _loop(*given, seen="own"),
-        "the word reads itself, too": lambda *given: _loop(*given, seen="self"),
-        "only the newest memory is read": lambda *given: _loop(*given, seen="newest"),
-        "only the top goes into the memory": lambda *given: _loop(*given, seen="top"),
-        "only the input goes into the memory": lambda *given: _loop(*given, seen="bottom"),
+        "every layer attends to its own inputs: the plain stack": lambda *given: _loop(*given, seen="own"),
+        "the token attends to itself, too": lambda *given: _loop(*given, seen="self"),
+        "only the newest memory vector is attended to": lambda *given: _loop(*given, seen="newest"),
+        "only the top goes into the memory vector": lambda *given: _loop(*given, seen="top"),
+        "only the input goes into the memory vector": lambda *given: _loop(*given, seen="bottom"),
         "the raw numbers are the weights of the mixture": lambda *given: _loop(*given, raw=True),
-        "a row of zeros stands first in the memory, and takes weight": lambda words, *rest: _loop(
+        "a row of zeros is first among the memory vectors, and takes weight": lambda words, *rest: _loop(
             words, *rest, first=torch.zeros_like(words[0])
         ),
-        "upper layers ask with the word, not with what the layer below made of it": lambda *given: _loop(
+        "the query of upper layers is the token, not what the layer below made of it": lambda *given: _loop(
             *given, ask="word"
         ),
-        "what was read is not added to the state": lambda *given: _loop(*given, stay=False),
+        "the attention output is not added to the state": lambda *given: _loop(*given, stay=False),
         "the layers come in the wrong order": lambda words, W, w: _loop(words, W.flip(0), w),
-        "the weights of the mixture stand upside down": lambda words, W, w: _loop(words, W, w.flip(0)),
+        "the weights of the mixture are in reverse order": lambda words, W, w: _loop(words, W, w.flip(0)),
     },
     next_step="That is the whole stack, without norms and feed-forward parts.",
 )

@@ -79,12 +79,12 @@ class Differential(nn.Module):
     """The solution of the project: attend with the difference of two maps.
 
     :Source: Ye et al. 2025, Differential Transformer. Each map is d_model / (2 · heads) wide, and values are twice as
-        wide: the four matrices hold 4 · d_model² weights.
-    :Differs from the released code: all heads of the first map stand before all heads of the second.
+        wide: the four matrices hold 4 · d_model² parameters.
+    :Differs from the released code: all heads of the first map come before all heads of the second.
     """
 
     def __init__(self, d_model: int, heads: int, number: int) -> None:
-        """Make the layer that is number 1, 2, … of its model: it says how large λ is at the start."""
+        """Make the layer that is number 1, 2, … of its model: the number says how large λ is at initialization."""
         super().__init__()
         d, self.heads = d_model // (2 * heads), heads
         self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
@@ -108,46 +108,46 @@ class Differential(nn.Module):
 
 
 class _Wrong(Differential):
-    """The layer with one fault."""
+    """The layer with one bug."""
 
-    fault = ""
+    bug = ""
 
     def __init__(self, d_model, heads, number):
-        super().__init__(d_model, heads, number + (self.fault == "count"))
+        super().__init__(d_model, heads, number + (self.bug == "count"))
 
     def lam(self):
-        """Make λ, but for the fault."""
+        """Make λ, but for the bug."""
         right = super().lam()
-        return {"start": right - self.start, "signs": 2 * self.start - right}.get(self.fault, right)
+        return {"start": right - self.start, "signs": 2 * self.start - right}.get(self.bug, right)
 
     def forward(self, x, mask=None):
-        """Do what the solution does, but for the fault."""
+        """Do what the solution does, but for the bug."""
         (q1, q2), (k1, k2) = self._cut(self.W_q(x)), self._cut(self.W_k(x))
         v, d = split_heads(self.W_v(x), self.heads), q1.shape[-1]
-        shrink = {"scale": (2 * self.heads) ** -0.5, "wide": 2**-0.5}.get(self.fault, 1.0)
-        lam, mask = self.lam(), None if self.fault == "mask" else mask
+        shrink = {"scale": (2 * self.heads) ** -0.5, "wide": 2**-0.5}.get(self.bug, 1.0)
+        lam, mask = self.lam(), None if self.bug == "mask" else mask
         read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, lam, mask)
-        if self.fault == "all":  # one norm for all heads of a word together
+        if self.bug == "all":  # one norm for all heads of a token together
             joined = merge_heads(read)
             normed = joined * (joined.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
             read = split_heads(normed, self.heads) * self.norm.weight
-        elif self.fault != "norm":
+        elif self.bug != "norm":
             read = self.norm(read)
-        read = read if self.fault == "shrink" else read * (1 - self.start)
-        joined = read.reshape(*x.shape[:2], 2 * d * self.heads) if self.fault == "join" else merge_heads(read)
-        return joined if self.fault == "output" else self.W_o(joined)
+        read = read if self.bug == "shrink" else read * (1 - self.start)
+        joined = read.reshape(*x.shape[:2], 2 * d * self.heads) if self.bug == "join" else merge_heads(read)
+        return joined if self.bug == "output" else self.W_o(joined)
 
     def _cut(self, x):
-        if self.fault == "pairs":  # head by head: map 1, map 2
+        if self.bug == "pairs":  # head by head: map 1, map 2
             return x.unflatten(-1, (self.heads, 2, -1)).permute(3, 0, 2, 1, 4)
-        if self.fault == "view":
+        if self.bug == "view":
             halves = x.chunk(2, -1)
             return tuple(half.contiguous().view(len(x), self.heads, x.shape[1], -1) for half in halves)
         return tuple(split_heads(half, self.heads) for half in x.chunk(2, -1))
 
 
-def _with(fault: str) -> type:
-    return type("Wrong", (_Wrong,), {"fault": fault})
+def _with(bug: str) -> type:
+    return type("Wrong", (_Wrong,), {"bug": bug})
 
 
 def _run(
@@ -161,7 +161,7 @@ def _run(
     *,
     right: type = Differential,
 ) -> list[Tensor]:
-    """Build a layer of some kind, give it known weights, and call it: outputs, and the gradient of every weight.
+    """Build a layer of some kind, give it known parameters, and call it: outputs, and the gradient of every parameter.
 
     The first output is that in evaluation, the second that in training.
     """
@@ -203,7 +203,7 @@ check_layer = LayerExercise(
     legal=_any_layer,
     mistakes={
         "scaled by √d_model instead of √d": lambda *case: _run(_with("scale"), *case),
-        "scaled by the root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
+        "scaled by the square root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
         "the mask is not used": lambda *case: _run(_with("mask"), *case),
         "the heads are joined without transposing back": lambda *case: _run(_with("join"), *case),
         "the heads are not normed": lambda *case: _run(_with("norm"), *case),

@@ -1,4 +1,4 @@
-"""Checkers: the shift by one, the masks of the three calls, cross-attention, greedy writing."""
+"""Checkers: the shift by one, the masks of the three calls, cross-attention, greedy generation."""
 
 import math
 from collections.abc import Callable
@@ -40,7 +40,7 @@ check_shift = Exercise(
         "the input is shifted too: each character is asked to predict itself": lambda t: [t[:, 1:], t[:, 1:]],
         "the labels are the input: nothing has to be guessed": lambda t: [t[:, :-1], t[:, :-1]],
         "input and labels have changed places": lambda t: [t[:, 1:], t[:, :-1]],
-        "the labels are two places ahead instead of one": lambda t: [t[:, :-1], t.roll(-2, 1)[:, :-1]],
+        "the labels are two positions ahead instead of one": lambda t: [t[:, :-1], t.roll(-2, 1)[:, :-1]],
         "the labels are shifted the wrong way: the past is to be guessed": lambda t: [
             t[:, :-1],
             t.roll(1, 1)[:, :-1],
@@ -153,12 +153,12 @@ def _looks_at_itself(y, _memory, w_q, w_k, w_v, w_o, _keep):
 def _any_crossing(draw: Draw) -> tuple:
     b, n, j, m = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 5), 2 * draw.whole(1, 4)
     w = [draw.normal(m, m, scales=(1.0, 0.5)) for _ in range(4)]
-    keep = draw.yes_or_no(b, j) | (torch.arange(j) == draw.integers(0, j - 1, b, 1))  # one word at least
+    keep = draw.yes_or_no(b, j) | (torch.arange(j) == draw.integers(0, j - 1, b, 1))  # one token at least
     return draw.normal(b, n, m), draw.normal(b, j, m), *w, keep
 
 
 check_cross = Exercise(
-    name="look across",
+    name="cross-attention",
     solution=_right,
     cases=_crossings,
     legal=_any_crossing,
@@ -167,7 +167,7 @@ check_cross = Exercise(
         "w_k and w_v have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, q, v, k, o, keep),
         "w_q and w_k have changed places": lambda y, memory, q, k, v, o, keep: _right(y, memory, k, q, v, o, keep),
         "the padding is not hidden": _cross(weigh=lambda scores, keep: scores.softmax(-1)),
-        "only the padding is read: keep is turned round": _cross(weigh=lambda scores, keep: _weigh(scores, ~keep)),
+        "only the padding is attended to: keep is inverted": _cross(weigh=lambda scores, keep: _weigh(scores, ~keep)),
         "the padding is zeroed after the softmax, so the rows no longer sum to one": _cross(
             weigh=lambda scores, keep: scores.softmax(-1) * keep[:, None, None]
         ),
@@ -192,13 +192,13 @@ def _tables() -> list[tuple]:
     for w, begun, length in ((5, [[0]], 4), (7, [[0], [3], [4]], 6), (9, [[1], [5], [8], [0]], 8)):
         table = torch.randn(w, w, generator=random)
         ring = torch.arange(w)
-        table[ring, (ring + 2) % w] += 5  # 0, 2, 4, ...: most texts meet the stop sign sooner or later
+        table[ring, (ring + 2) % w] += 5  # 0, 2, 4, ...: most sequences meet the stop sign sooner or later
         cases.append((table, torch.tensor(begun), 4 if w > 5 else 2, length))
     return cases
 
 
 def _write(next_word=lambda scores: scores[:, -1].argmax(-1), filled=None, ends=True, whole=False) -> Callable:
-    """Greedy writing, made in one of several ways, some of them wrong."""
+    """Greedy generation, made in one of several ways, some of them wrong."""
 
     def write(table, start, stop, length):
         words, done = start, torch.zeros(len(start), dtype=torch.bool)
@@ -220,17 +220,17 @@ def _any_table(draw: Draw) -> tuple:
 
 
 check_greedy = Exercise(
-    name="write until you stop",
+    name="generate until the stop sign",
     solution=_write(),
     cases=_tables,
     legal=_any_table,
     mistakes={
-        "the scores of the first place are used instead of the last": _write(lambda scores: scores[:, 0].argmax(-1)),
-        "a text goes on behind its stop sign": _write(ends=False),
-        "all texts stop as soon as one does": _write(whole=True),
-        "the worst word is taken": _write(lambda scores: scores[:, -1].argmin(-1)),
-        "a finished text is filled with 0 instead of the stop sign": _write(filled=0),
-        "the start is returned and the last word is not": lambda table, start, stop, length: torch.cat(
+        "the scores of the first position are used instead of the last": _write(lambda scores: scores[:, 0].argmax(-1)),
+        "a sequence goes on after its stop sign": _write(ends=False),
+        "all sequences stop as soon as one does": _write(whole=True),
+        "the worst token is taken": _write(lambda scores: scores[:, -1].argmin(-1)),
+        "a finished sequence is padded with 0 instead of the stop sign": _write(filled=0),
+        "the start is returned and the last token is not": lambda table, start, stop, length: torch.cat(
             [start, _write()(table, start, stop, length)[:, :-1]], 1
         ),
         "the table is read by columns": lambda table, *rest: _write()(table.T, *rest),

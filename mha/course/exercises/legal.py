@@ -73,7 +73,7 @@ def drawn_cases(legal: Callable[[Draw], tuple], forms: int = SIZES, *, first: in
     return [legal(Draw(form, numbers)) for form in range(first, first + forms) for numbers in (0, 1)]
 
 
-def find_rare_fault(exercise: Any, answer: Callable) -> str:
+def find_rare_bug(exercise: Any, answer: Callable) -> str:
     """Try an answer on drawn inputs; say what is wrong with it, or nothing."""
     for case in drawn_cases(exercise.legal) if exercise.legal else []:
         right = call(exercise.solution, case, 60.0, shown=False)[0]

@@ -31,10 +31,10 @@ check_causal = Exercise(
     cases=_lengths,
     legal=_any_lengths,
     mistakes={
-        "the first query stands at the first key; behind a cache the last query stands at the last key": (
+        "the first query is aligned with the first key; with a cache the last query is aligned with the last key": (
             lambda i, j: _ones(i, j).tril()
         ),
-        "the past is hidden and the future is open: True and False have changed places": (
+        "the past is hidden and the future is open: True and False are swapped": (
             lambda i, j: ~_ones(i, j).tril(j - i)
         ),
         "only the future may be seen, and the word itself: the triangle is the upper one": (
@@ -91,7 +91,7 @@ check_weights = Exercise(
         "a row with nothing to look at is an average of everything that is forbidden": (
             lambda s, m: s.masked_fill(~m, -1e9).softmax(-1)
         ),
-        "the mask is turned round: what may be seen is hidden": lambda s, m: _weights(s, ~m),
+        "the mask is inverted: what may be seen is hidden": lambda s, m: _weights(s, ~m),
         "the mask is added as 0 and 1": lambda s, m: (s + m).softmax(-1),
         "the softmax runs over the queries": lambda s, m: _weights(s.mT, m.mT).mT,
         "the exponentials are not divided by their sum": lambda s, m: s.exp() * m,
@@ -126,7 +126,7 @@ check_both = Exercise(
     cases=_paddings,
     legal=_any_padding,
     mistakes={
-        "True of the padding was not turned round: the words are hidden and the padding is open": (
+        "True of the padding was not inverted: the words are hidden and the padding is open": (
             lambda p: masks.from_key_padding(p) & masks.causal_mask(p.shape[1])
         ),
         "the future is not hidden": lambda p: masks.from_key_padding(~p).expand_as(_square(p)),
@@ -205,7 +205,7 @@ def _any_layer(draw: Draw) -> tuple:
     see = draw.yes_or_no(words, words, share=0.7) | torch.eye(words, dtype=torch.bool)
     see |= masks.causal_mask(words) if draw.chance() else see
 
-    def lowered(y: Tensor) -> Tensor:  # by whatever another text has at the next place: it never grows
+    def lowered(y: Tensor) -> Tensor:  # by whatever another sequence has at the next position: it never grows
         return y - torch.cat([(y - x)[:, 1:].square(), 0 * y[:, :1]], 1)
 
     others = [("the word after the next", _next_alone), ("one channel", _one_channel), ("lowered", lowered)]
@@ -248,15 +248,15 @@ check_leaks = Exercise(
     cases=_layers,
     legal=_any_layer,
     mistakes={
-        "the pairs are turned round: (input, output) instead of (output, input)": (
+        "the pairs are swapped: (input, output) instead of (output, input)": (
             lambda f, x: sorted((j, i) for i, j in _pairs(f, x))
         ),
         "the past is reported too: only later inputs are leaks": lambda f, x: _pairs(f, x, keep=lambda i, j: True),
-        "a word's own place is reported too": lambda f, x: _pairs(f, x, keep=lambda i, j: j >= i),
+        "a word's own position is reported too": lambda f, x: _pairs(f, x, keep=lambda i, j: j >= i),
         "influence of the past is reported instead of the future": (lambda f, x: _pairs(f, x, keep=lambda i, j: j < i)),
         "only the next word is tried": lambda f, x: _pairs(f, x, keep=lambda i, j: j == i + 1),
         "only the last word is changed": lambda f, x: _pairs(f, x, keep=lambda i, j: i < j == x.shape[1] - 1),
-        "all later words are changed at once, so one cannot say which of them leaks": (
+        "all later words are changed at once, so you cannot say which of them leaks": (
             lambda f, x: _pairs(f, x, change=_from_here)
         ),
         "the same number is added to all channels of a word: a layer that centers its words does not notice": (

@@ -1,4 +1,4 @@
-"""Checkers: a running average, the depth-scaled start, merged attention."""
+"""Checkers: a running average, the depth-scaled initialization, merged attention."""
 
 import math
 
@@ -30,17 +30,17 @@ check_average = Exercise(
     legal=_any_values,
     mistakes={
         "a sum, not divided": lambda v: v.cumsum(2),
-        "the average of the whole text: it sees the future": lambda v: v.mean(2, keepdim=True).expand_as(v),
-        "divided by the length of the text at every position": lambda v: v.cumsum(2) / v.shape[2],
+        "the average of the whole sequence: it sees the future": lambda v: v.mean(2, keepdim=True).expand_as(v),
+        "divided by the length of the sequence at every position": lambda v: v.cumsum(2) / v.shape[2],
         "summed over the heads": lambda v: v.cumsum(1) / torch.arange(1, v.shape[2] + 1)[:, None].to(v),
         "summed over the channels": lambda v: v.cumsum(3) / torch.arange(1, v.shape[2] + 1)[:, None].to(v),
         "counted from 2": lambda v: v.cumsum(2) / torch.arange(2, v.shape[2] + 2)[:, None].to(v),
-        "the present word is left out": lambda v: (
+        "the current token is left out": lambda v: (
             (v.cumsum(2) - v) / torch.arange(v.shape[2])[:, None].clamp(min=1).to(v)
         ),
         "averaged from the back": lambda v: _average(v.flip(2)).flip(2),
     },
-    next_step="Next: how large a start may be.",
+    next_step="Next: how large an initialization may be.",
 )
 
 
@@ -53,19 +53,19 @@ def _any_layer(draw: Draw) -> tuple:
 
 
 check_start = Exercise(
-    name="the depth-scaled start",
+    name="the depth-scaled initialization",
     solution=_bound,
     cases=lambda: [(64, 64, 1, 1.0), (64, 256, 4, 1.0), (512, 512, 12, 0.5), (10, 30, 3, 2.0)],
     legal=_any_layer,
     mistakes={
         "the fourth root of the layer: the released code, for α = 1": lambda i, o, k, a: _bound(i, o, 1, a) / k**0.25,
-        "divided by the layer, not by its root": lambda i, o, k, a: _bound(i, o, 1, a) / k,
-        "Xavier's start in every layer": lambda i, o, k, a: _bound(i, o, 1, a),
+        "divided by the layer, not by its square root": lambda i, o, k, a: _bound(i, o, 1, a) / k,
+        "Xavier initialization in every layer": lambda i, o, k, a: _bound(i, o, 1, a),
         "the layer counted from 2": lambda i, o, k, a: _bound(i, o, k + 1, a),
-        "multiplied by the root of the layer": lambda i, o, k, a: _bound(i, o, 1, a) * math.sqrt(k),
+        "multiplied by the square root of the layer": lambda i, o, k, a: _bound(i, o, 1, a) * math.sqrt(k),
         "that is the standard deviation: smaller by √3": lambda i, o, k, a: _bound(i, o, k, a) / math.sqrt(3),
         "only the incoming channels count": lambda i, o, k, a: a * math.sqrt(6 / i) / math.sqrt(k),
-        "α under the root": lambda i, o, k, a: math.sqrt(a) * _bound(i, o, k, 1.0),
+        "α under the square root": lambda i, o, k, a: math.sqrt(a) * _bound(i, o, k, 1.0),
         "α is left out": lambda i, o, k, a: _bound(i, o, k, 1.0),
     },
     next_step="Next: the whole layer.",
@@ -119,15 +119,15 @@ check_merged = Exercise(
     cases=_whole,
     legal=_any_whole,
     mistakes={
-        "the average of the own words is missing": lambda *a: _merged(*a, own=torch.zeros_like(a[0])),
+        "the average of the decoder's own tokens is missing": lambda *a: _merged(*a, own=torch.zeros_like(a[0])),
         "the average is added after w_o": lambda *a: _merged(*a, late=True),
         "a sum in place of the average": _summed,
-        "the average of the whole text: it sees the future": _future,
-        "the own values were made with w_k": _of_keys,
-        "the own words were not projected": _bare,
+        "the average of the whole sequence: it sees the future": _future,
+        "the decoder's own values were made with w_k": _of_keys,
+        "the decoder's own tokens were not projected": _bare,
         "the scores are not divided by √m": lambda *a: _merged(*a, scale=1.0),
         "half of each, where both are added": lambda *a: 0.5 * _merged(*a),
-        "only the own words, no memory": lambda *a: _merged(*a, share=0.0),
+        "only the decoder's own tokens, no memory": lambda *a: _merged(*a, share=0.0),
     },
     next_step="That is one sublayer of a deep decoder.",
 )

@@ -37,7 +37,7 @@ check_contributions = Exercise(
     cases=_reads,
     legal=_any_reads,
     mistakes={
-        "every head is multiplied with the first block of W_o": lambda z, w: z @ w[: z.shape[3]],
+        "every head is multiplied by the first block of W_o": lambda z, w: z @ w[: z.shape[3]],
         "the blocks are taken in the wrong order": lambda z, w: torch.einsum(
             "bhid,hdm->bhim", z, _blocks(z, w).flip(0)
         ),
@@ -80,8 +80,8 @@ check_change_of_basis = Exercise(
     cases=_values,
     legal=_any_basis,
     mistakes={
-        "W_o is multiplied with R instead of its inverse": lambda v, o, r: [v @ r, r @ o],
-        "W_o is multiplied with the transpose of R (right only for rotations)": lambda v, o, r: [v @ r, r.T @ o],
+        "W_o is multiplied by R instead of its inverse": lambda v, o, r: [v @ r, r @ o],
+        "W_o is multiplied by the transpose of R (right only for rotations)": lambda v, o, r: [v @ r, r.T @ o],
         "only W_v is changed": lambda v, o, r: [v @ r, o],
         "only W_o is changed": lambda v, o, r: [v, torch.linalg.inv(r) @ o],
         "R and its inverse have changed places": lambda v, o, r: [v @ torch.linalg.inv(r), r @ o],
@@ -116,7 +116,7 @@ check_fold = Exercise(
         "the product is taken the other way round, transposed": lambda a, x, v, o: [(v @ o).T, a @ x @ (v @ o).T],
         "the output forgets the attention weights": lambda a, x, v, o: [v @ o, x @ (v @ o)],
         "the weights are used transposed": lambda a, x, v, o: [v @ o, a.mT @ x @ (v @ o)],
-        "the input is added, as a residual would": lambda a, x, v, o: [v @ o, x + a @ x @ (v @ o)],
+        "the input is added, as by a residual connection": lambda a, x, v, o: [v @ o, x + a @ x @ (v @ o)],
         "the folded matrix is divided by √d": lambda a, x, v, o: [v @ o / math.sqrt(v.shape[1]), a @ x @ (v @ o)],
         "the transpose of W_v takes the place of W_o": lambda a, x, v, o: [v @ v.T, a @ x @ (v @ v.T)],
     },

@@ -1,4 +1,4 @@
-"""Checkers: which channels a head reads, heads that are widened, what they weigh."""
+"""Checkers: which channels a head reads, heads that are widened, how many parameters they add."""
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +34,10 @@ check_channels = Exercise(
         "channels beyond the ends are still numbered": lambda h, d, o: _channels(h, d, o, edge=lambda rows, n: rows),
         "both extra parts come from the right neighbor": lambda h, d, o: _channels(h, d, o, left=0, right=2 * o),
         "both extra parts come from the left neighbor": lambda h, d, o: _channels(h, d, o, left=2 * o, right=0),
-        "heads stand d + overlap apart instead of d": lambda h, d, o: _channels(h, d, o, step=d + o),
-        "heads stand d + 2 · overlap apart: they do not overlap": lambda h, d, o: _channels(h, d, o, step=d + 2 * o),
+        "heads begin every d + overlap channels instead of every d": lambda h, d, o: _channels(h, d, o, step=d + o),
+        "heads begin every d + 2 · overlap channels: they do not overlap": lambda h, d, o: _channels(
+            h, d, o, step=d + 2 * o
+        ),
         "every head reads as the first one does": lambda h, d, o: _channels(h, d, o)[:1].expand(h, -1) + 0,
     },
     next_step="Next: do it with tensors.",
@@ -83,12 +85,12 @@ check_widen = Exercise(
         "the ends wrap round: the first head reads from the last": lambda x, o: _widen(x, o, mode="circular"),
         "the outermost channel is repeated where zeros belong": lambda x, o: _widen(x, o, mode="replicate"),
         "the ends are reflected: the first head reads itself twice": lambda x, o: _widen(x, o, mode="reflect"),
-        "the neighbors' channels stand in the wrong order": lambda x, o: _widen(x, o, flip=True),
-        "left and right neighbor have changed places": lambda x, o: _widen(x, o, swap=True),
+        "the neighbors' channels are in the wrong order": lambda x, o: _widen(x, o, flip=True),
+        "left and right neighbor are swapped": lambda x, o: _widen(x, o, swap=True),
         "the neighbors' farthest channels, not the nearest": _far,
         "the neighbors are left out: only zeros were added": lambda x, o: F.pad(x, (o, o)),
     },
-    next_step="Next: what it weighs.",
+    next_step="Next: how many more parameters that takes.",
 )
 
 
@@ -102,7 +104,7 @@ def _any_model(draw: Draw) -> tuple:
 
 
 check_extra = Exercise(
-    name="the weights that overlap adds",
+    name="the parameters that overlap adds",
     solution=_extra,
     cases=lambda: [(12, 3, [1]), (192, 12, list(range(12))), (64, 4, [16, 8, 0]), (32, 8, [2, 2])],
     legal=_any_model,
@@ -111,7 +113,7 @@ check_extra = Exercise(
         "the first and the last head were given one neighbor, but W_o has columns for the zeros too": lambda d, h, os: (
             _extra(d, h - 1, os)
         ),
-        "queries, keys and values get no weights: only W_o grows": lambda d, h, os: 4 * _extra(d, h, os),
+        "queries, keys and values get no more parameters: only W_o grows": lambda d, h, os: 4 * _extra(d, h, os),
         "only one head was counted": lambda d, h, os: _extra(d, 1, os),
         "the layers were counted, not their overlaps": lambda d, h, os: 2 * len(os) * h * d,
         "only the last layer was counted": lambda d, h, os: _extra(d, h, os[-1:]),

@@ -1,4 +1,4 @@
-"""Checkers: one step of the gated delta rule, decay between two words, linear attention in chunks."""
+"""Checkers: one step of the gated delta rule, decay between two tokens, linear attention in chunks."""
 
 import math
 
@@ -38,10 +38,10 @@ check_step = Exercise(
     cases=_steps,
     legal=_any_step,
     mistakes={
-        "the decay comes too late: the key reads the table before it has decayed": lambda s, k, v, b, a: (
+        "the decay comes too late: the key reads the state before it has decayed": lambda s, k, v, b, a: (
             a * s + b * k[:, None] * (v - k @ s)
         ),
-        "the correction decays too: α must multiply S before the word is written": lambda s, k, v, b, a: (
+        "the correction decays too: α must multiply S before the token is written": lambda s, k, v, b, a: (
             a * (s + b * k[:, None] * (v - k @ s))
         ),
         "nothing is erased: the value is added": lambda s, k, v, b, a: a * s + b * k[:, None] * v,
@@ -50,10 +50,10 @@ check_step = Exercise(
         "β multiplies the value only, and the old value is erased as a whole": lambda s, k, v, b, a: (
             a * s + k[:, None] * (b * v - a * (k @ s))
         ),
-        "the sign of the correction is turned": lambda s, k, v, b, a: a * s - b * k[:, None] * (v - a * (k @ s)),
-        "the whole table is replaced": lambda s, k, v, b, a: b * k[:, None] * (v - a * (k @ s)),
+        "the sign of the correction is wrong": lambda s, k, v, b, a: a * s - b * k[:, None] * (v - a * (k @ s)),
+        "the whole state is replaced": lambda s, k, v, b, a: b * k[:, None] * (v - a * (k @ s)),
     },
-    next_step="Next: the decay between two words, without NaN.",
+    next_step="Next: the decay between two tokens, without NaN.",
 )
 
 
@@ -76,19 +76,19 @@ def _any_logs(draw: Draw) -> tuple:
 
 
 check_between = Exercise(
-    name="the decay between two words",
+    name="the decay between two tokens",
     solution=_between,
     cases=_logs,
     legal=_any_logs,
     mistakes={
-        "rows and columns have changed places": lambda g: _between(g).T,
+        "rows and columns are exchanged": lambda g: _between(g).T,
         "the future is not hidden": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).clamp(max=0).exp(),
-        "the diagonal is hidden too, but a word reads itself": lambda g: _between(g).tril(-1),
-        "the decay of word j is counted: only those behind it lower it": lambda g: _between(g) * g.exp(),
-        "the decay of word i is left out: the table decays before it is read": lambda g: (
+        "the diagonal is hidden too, but a token reads its own value": lambda g: _between(g).tril(-1),
+        "the decay of token j is counted: only those after it lower it": lambda g: _between(g) * g.exp(),
+        "the decay of token i is left out: the state decays before it is read": lambda g: (
             ((g.cumsum(0) - g)[:, None] - g.cumsum(0)).clamp(max=0).tril().exp().tril()
         ),
-        "only the decay of word i is counted, not those of the words between": lambda g: (
+        "only the decay of token i is counted, not those of the tokens between": lambda g: (
             g.exp()[:, None].expand(-1, len(g)).tril()
         ),
         "the logarithms are returned, not the shares": lambda g: (g.cumsum(0)[:, None] - g.cumsum(0)).tril(),
@@ -125,20 +125,20 @@ check_chunk = Exercise(
     cases=_chunks,
     legal=_any_chunk,
     mistakes={
-        "the words of the chunk see each other's future": lambda q, k, v, s: [q @ s + q @ k.T @ v, s + k.T @ v],
-        "a word does not read itself": lambda q, k, v, s: [q @ s + (q @ k.T).tril(-1) @ v, s + k.T @ v],
+        "the tokens of the chunk see each other's future": lambda q, k, v, s: [q @ s + q @ k.T @ v, s + k.T @ v],
+        "a token does not read its own value": lambda q, k, v, s: [q @ s + (q @ k.T).tril(-1) @ v, s + k.T @ v],
         "the earlier chunks are not read": lambda q, k, v, s: [(q @ k.T).tril() @ v, s + k.T @ v],
         "the chunk itself is not read": lambda q, k, v, s: [q @ s, s + k.T @ v],
-        "the chunk is read twice: once from the new table, once inside": lambda q, k, v, s: [
+        "the chunk is read twice: once from the new state, once inside": lambda q, k, v, s: [
             q @ (s + k.T @ v) + (q @ k.T).tril() @ v,
             s + k.T @ v,
         ],
-        "the table forgets the earlier chunks": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, k.T @ v],
-        "the table is not written": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, s],
-        "only the last word is written into the table": lambda q, k, v, s: [
+        "the state forgets the earlier chunks": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, k.T @ v],
+        "the state is not written": lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, s],
+        "only the last token is written into the state": lambda q, k, v, s: [
             q @ s + (q @ k.T).tril() @ v,
             s + k[-1:].T @ v[-1:],
         ],
     },
-    next_step="That was the core of every fast layer of this kind.",
+    next_step="That is the core of every fast linear attention layer.",
 )

@@ -1,4 +1,4 @@
-"""Checkers: biases that can go, linear bias behind a cache, rotary positions."""
+"""Checkers: biases that can go, linear bias with a cache, rotary positions."""
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ check_lean = Exercise(
         "the query bias is dropped, but it changes the scores": lambda q, k, v, w, o: [torch.zeros_like(q), o + v @ w],
         "query and key bias have changed places": lambda q, k, v, w, o: [k, o + v @ w],
     },
-    next_step="Next: behind a cache.",
+    next_step="Next: with a cache.",
 )
 
 
@@ -68,16 +68,16 @@ def _any_scores(draw: Draw) -> tuple:
 
 
 check_distance = Exercise(
-    name="linear bias behind a cache",
+    name="linear bias with a cache",
     solution=lambda scores, slope: _lowered(scores, slope),
     cases=_scores,
     legal=_any_scores,
     mistakes={
-        "the queries are taken for the first places; behind a cache they are the last": (
+        "the queries are taken for the first positions; with a cache they are the last": (
             lambda s, m: _lowered(s, m, start=0)
         ),
-        "the bias is added: far words are favored": lambda s, m: _lowered(s, m, sign=1),
-        "the distance keeps its sign: words that follow are raised": lambda s, m: _lowered(s, m, signed=True),
+        "the bias is added: far tokens are favored": lambda s, m: _lowered(s, m, sign=1),
+        "the distance keeps its sign: the scores of later tokens are raised": lambda s, m: _lowered(s, m, signed=True),
         "the distance is squared": lambda s, m: _lowered(s, m, power=2),
         "all heads have the slope of the first": lambda s, m: _lowered(s, m[:1].expand_as(m)),
         "all heads have the mean slope": lambda s, m: _lowered(s, m.mean().expand_as(m)),
@@ -86,18 +86,18 @@ check_distance = Exercise(
         "the scores are multiplied by the bias": lambda s, m: s * m[:, None, None] * _far(s),
         "the bias is divided by the number of keys": lambda s, m: _lowered(s, m / s.shape[-1]),
     },
-    next_step="Next: turn.",
+    next_step="Next: rotary positions.",
 )
 
 
 def _queries() -> list[tuple]:
-    """Queries (b, h, n, d) and the place of the first one."""
+    """Queries (b, h, n, d) and the position of the first one."""
     sizes = [(1, 1, 2, 4, 0), (1, 2, 4, 6, 0), (2, 2, 3, 8, 5), (2, 1, 1, 8, 9)]
     return [(_random(b, h, n, d), start) for b, h, n, d, start in sizes]
 
 
 def _turned(x: Tensor, start: int, *, exponent: float = 2.0, direction: int = 1, sign: int = 1, flat=False) -> Tensor:
-    """Rotary positions with places for the usual mistakes."""
+    """Rotary positions with arguments for the usual mistakes."""
     n, half = x.shape[-2], x.shape[-1] // 2
     pairs = torch.zeros(half) if flat else torch.arange(half)
     rates = 10000.0 ** (-exponent * pairs.to(x.dtype) / (2 * half))
@@ -116,22 +116,24 @@ def _any_queries(draw: Draw) -> tuple:
     return x, draw.integer(0, draw.one_of([0, 9, 3000]))
 
 
-check_turn = Exercise(
+check_rotation = Exercise(
     name="rotary positions",
-    solution=lambda x, start: RotaryPositions().turn(x, start),
+    solution=lambda x, start: RotaryPositions().rotate(x, start),
     cases=_queries,
     legal=_any_queries,
     mistakes={
         "channels 2c and 2c + 1 are paired: that is the interleaved layout": (
-            lambda x, start: RotaryPositions(layout="interleaved").turn(x, start)
+            lambda x, start: RotaryPositions(layout="interleaved").rotate(x, start)
         ),
-        "the places begin at 0 whatever `start` is, as they do when a cache is forgotten": lambda x, _s: _turned(x, 0),
-        "the places begin at start + 1": lambda x, start: _turned(x, start + 1),
-        "turned the other way: the signs of both sines are swapped": lambda x, start: _turned(x, start, direction=-1),
+        "the positions begin at 0 whatever `start` is, as they do when a cache is forgotten": (
+            lambda x, _start: _turned(x, 0)
+        ),
+        "the positions begin at start + 1": lambda x, start: _turned(x, start + 1),
+        "rotated the other way: the signs of both sines are swapped": lambda x, start: _turned(x, start, direction=-1),
         "the second half has the wrong sign": lambda x, start: _turned(x, start, sign=-1),
         "the exponent is −c/d, it should be −2c/d": lambda x, start: _turned(x, start, exponent=1.0),
         "the exponent is −4c/d: the factor 2 was taken twice": lambda x, start: _turned(x, start, exponent=4.0),
-        "all pairs are turned by the same angle": lambda x, start: _turned(x, start, flat=True),
+        "all pairs are rotated by the same angle": lambda x, start: _turned(x, start, flat=True),
         "only the first half is changed": _half_turned,
     },
     next_step="The next chapter stacks layers.",

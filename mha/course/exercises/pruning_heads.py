@@ -14,7 +14,7 @@ def _random(*shape: int, seed: int = 10) -> Tensor:
 
 
 def _reads() -> list[tuple]:
-    """Reads (b, h, i, d) and the gradient there."""
+    """Head outputs (b, h, i, d) and the gradient with respect to them."""
     sizes = [(2, 2, 2, 3), (3, 4, 5, 2), (4, 3, 2, 4)]
     return [(_random(*size, seed=1), _random(*size, seed=2)) for size in sizes]
 
@@ -34,22 +34,22 @@ check_importance = Exercise(
     cases=_reads,
     legal=_any_reads,
     mistakes={
-        "the sign goes after the mean over examples: helping here and hurting there cancels": (
+        "the absolute value is taken after the mean over examples: helping here and hurting there cancels": (
             lambda z, s: _unit((z * s).sum((2, 3)).mean(0).abs())
         ),
-        "the sign goes for each token, as in the released code, not for each example": (
+        "the absolute value is taken for each token, as in the released code, not for each example": (
             lambda z, s: _unit((z * s).sum(3).abs().sum(2).mean(0))
         ),
-        "the sign goes for each number before anything is summed": lambda z, s: _unit(
+        "the absolute value is taken of each number before anything is summed": lambda z, s: _unit(
             (z * s).abs().sum((2, 3)).mean(0)
         ),
         "the sign is kept": lambda z, s: _unit((z * s).sum((2, 3)).mean(0)),
-        "the gradient is not multiplied by what was read": lambda z, s: _unit(s.sum((2, 3)).abs().mean(0)),
-        "only the size of what was read counts, the gradient is not used": lambda z, s: _unit(
+        "the gradient is not multiplied by the head output": lambda z, s: _unit(s.sum((2, 3)).abs().mean(0)),
+        "only the size of the head output counts, the gradient is not used": lambda z, s: _unit(
             z.norm(dim=(2, 3)).mean(0)
         ),
-        "not divided by the length": lambda z, s: (z * s).sum((2, 3)).abs().mean(0),
-        "divided by the sum, not by the length": (
+        "not divided by the norm": lambda z, s: (z * s).sum((2, 3)).abs().mean(0),
+        "divided by the sum, not by the norm": (
             lambda z, s: (z * s).sum((2, 3)).abs().mean(0) / (z * s).sum((2, 3)).abs().mean(0).sum()
         ),
         "the slope is squared": lambda z, s: _unit((z * s).sum((2, 3)).square().mean(0)),
@@ -59,7 +59,7 @@ check_importance = Exercise(
 
 
 def _matrices() -> list[tuple]:
-    """Weights w_v (h·d, m) and w_o (m, h·d) with m = h·d, the number of heads, and half of them in some order."""
+    """Weight matrices w_v (h·d, m) and w_o (m, h·d) with m = h·d, the number of heads, half of them in some order."""
     sizes = [(2, 2, [1]), (4, 3, [3, 0]), (4, 4, [2, 1])]
     return [(_random(h * d, h * d, seed=3), _random(h * d, h * d, seed=4), h, keep) for h, d, keep in sizes]
 
@@ -93,17 +93,17 @@ check_cut = Exercise(
     cases=_matrices,
     legal=_any_matrices,
     mistakes={
-        "the rows of w_o are cut: its heads lie along the columns": (
+        "the rows of w_o are cut: its heads are along the columns": (
             lambda v, o, h, keep: [_rows(v, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
         ),
-        "the columns of w_v are cut: its heads lie along the rows": (
+        "the columns of w_v are cut: its heads are along the rows": (
             lambda v, o, h, keep: [_rows(v.T, h, sorted(keep)), _rows(o.T, h, sorted(keep)).T]
         ),
         "both are cut along the wrong axis": (
             lambda v, o, h, keep: [_rows(v.T, h, sorted(keep)), _rows(o, h, sorted(keep)).T]
         ),
         "the heads in the list are removed instead of kept": lambda v, o, h, keep: _cut(v, o, h, _others(h, keep)),
-        "the heads stand in the order of the list": _cut,
+        "the heads are in the order of the list": _cut,
         "the first heads are kept, so many as the list has": lambda v, o, h, keep: _cut(
             v, o, h, list(range(len(keep)))
         ),
@@ -174,7 +174,7 @@ check_open = Exercise(
 
 
 def _losses() -> list[tuple]:
-    """Losses for every choice of heads, as a list: stand-ins, ties, and numbers without a plan."""
+    """Losses for every choice of heads, as a list: redundant heads, ties, and random numbers."""
     standins = [4.0, 1.0, 1.1, 0.9, 3.5, 0.8, 0.7, 0.5]
     ties = [3.0, 2.0, 2.0, 1.0, 2.0, 1.0, 1.0, 0.0]
     generator = torch.Generator().manual_seed(6)
@@ -222,18 +222,18 @@ check_order = Exercise(
         "each head is measured once: nothing is measured again after a removal": (
             lambda loss: _ranked(loss, lambda h: loss[len(loss) - 1 - 2**h])
         ),
-        "the head that is missed most goes first": lambda loss: _search(loss, max),
-        "the order is reversed: the last to go stands first": lambda loss: _search(loss)[::-1],
-        "each head is judged by the loss when it speaks alone, worst first": (
+        "the head with the largest damage is removed first": lambda loss: _search(loss, max),
+        "the order is reversed: the last to be removed is first": lambda loss: _search(loss)[::-1],
+        "each head is judged by the loss when it alone is active, worst first": (
             lambda loss: _ranked(loss, lambda h: -loss[2**h])
         ),
-        "each head is judged by the loss when it speaks alone, best first": lambda loss: _ranked(
+        "each head is judged by the loss when it alone is active, best first": lambda loss: _ranked(
             loss, lambda h: loss[2**h]
         ),
         "heads are added one by one, not removed": _grown,
         "heads are added one by one and the order is reversed": lambda loss: _grown(loss)[::-1],
-        "of two equals the larger number goes": lambda loss: _search(loss, last=True),
-        "heads go in the order of their numbers": lambda loss: list(range((len(loss) - 1).bit_length())),
+        "of two equals the one with the larger number is removed": lambda loss: _search(loss, last=True),
+        "heads are removed in the order of their numbers": lambda loss: list(range((len(loss) - 1).bit_length())),
     },
     next_step="Next: what heads cost.",
 )

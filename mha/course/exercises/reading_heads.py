@@ -12,7 +12,7 @@ def _random(*shape: int, seed: int = 9) -> Tensor:
 
 
 def _weights(h: int, n: int, seed: int = 9) -> Tensor:
-    """Causal weights with some heads that lean to the previous word."""
+    """Causal weights with some heads that lean to the previous token."""
     scores = 1.5 * _random(h, n, n, seed=seed) + 2 * torch.eye(n).roll(-1, 1).double()
     return scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
 
@@ -42,14 +42,14 @@ check_previous = Exercise(
     cases=lambda: [(_weights(2, 5),), (_weights(3, 9, seed=1),), (_weights(4, 20, seed=2),)],
     legal=_any_weights,
     mistakes={
-        "the first word counts as a miss: it has no word before it": lambda w: (
+        "the first token counts as a miss: it has no token before it": lambda w: (
             (w[:, 1:].argmax(-1) == torch.arange(w.shape[1] - 1)).sum(-1) / w.shape[1]
         ),
-        "it counts looks at the word itself": lambda w: _agrees(w[:, 1:].argmax(-1), torch.arange(1, w.shape[1])),
-        "it counts looks at the word two steps back": lambda w: _agrees(
+        "it counts looks at the token itself": lambda w: _agrees(w[:, 1:].argmax(-1), torch.arange(1, w.shape[1])),
+        "it counts looks at the token two steps back": lambda w: _agrees(
             w[:, 2:].argmax(-1), torch.arange(w.shape[1] - 2)
         ),
-        "this is the mean weight on the previous word, not how often it is the largest": (
+        "this is the mean weight on the previous token, not how often it is the largest": (
             lambda w: w.diagonal(-1, 1, 2).mean(-1)
         ),
         "argmax runs over queries, not over keys": lambda w: _agrees(
@@ -63,7 +63,7 @@ check_previous = Exercise(
 
 
 def _induction(words: Tensor, *, shift: int = 1, upto: int = 0) -> Tensor:
-    """Find keys ``shift`` words behind a copy of the query; ``upto`` is the last key allowed, seen from the query."""
+    """Find keys ``shift`` tokens after a copy of the query; ``upto`` is the last key allowed, seen from the query."""
     b, n = words.shape
     same = words[:, :, None] == words[:, None]
     found = torch.zeros(b, n, n, dtype=torch.bool)
@@ -78,7 +78,7 @@ def _latest(found: Tensor) -> Tensor:
 
 
 def _before(words: Tensor) -> Tensor:
-    """Find the word before an earlier copy."""
+    """Find the token before an earlier copy."""
     same = (words[:, :, None] == words[:, None]).tril(-1)
     return torch.cat([same[:, :, 1:], torch.zeros_like(same[:, :, :1])], -1)
 
@@ -93,11 +93,11 @@ check_induction = Exercise(
     cases=lambda: [(torch.tensor([[0, 1, 0]]),), (torch.tensor([[0, 0, 1, 0]]),), (_words(3, 12, 4),)],
     legal=_any_words,
     mistakes={
-        "this marks the earlier copy itself, not the word after it": lambda w: _induction(w, shift=0, upto=-1),
-        "this marks the copy and the word itself": lambda w: _induction(w, shift=0),
-        "this marks the word before the earlier copy": _before,
-        "this marks two words after the copy": lambda w: _induction(w, shift=2),
-        "keys behind the query are allowed: a language model cannot see them": lambda w: _induction(w, upto=99),
+        "this marks the earlier copy itself, not the token after it": lambda w: _induction(w, shift=0, upto=-1),
+        "this marks the copy and the token itself": lambda w: _induction(w, shift=0),
+        "this marks the token before the earlier copy": _before,
+        "this marks two tokens after the copy": lambda w: _induction(w, shift=2),
+        "keys after the query are allowed: a language model cannot see them": lambda w: _induction(w, upto=99),
         "the query itself is left out, although it may follow a copy of itself": lambda w: _induction(w, upto=-1),
         "only the latest copy counts": lambda w: _latest(_induction(w)),
         "queries and keys are exchanged": lambda w: _induction(w).mT,
@@ -112,7 +112,7 @@ def _untrained(h: int, n: int, seed: int) -> Tensor:
 
 
 def _one_each(places: list[int]) -> Tensor:
-    """Mark one right key for each query, none where the place is −1."""
+    """Mark one right key for each query, none where the position is −1."""
     return torch.tensor(places)[:, None] == torch.arange(len(places))
 
 
@@ -171,18 +171,18 @@ check_null = Exercise(
     mistakes={
         "only the untrained heads are asked": _part(lambda heads, _: heads.max().item()),
         "only the distances are asked": _part(lambda _, distance: distance),
-        "the smaller opponent is taken": _part(lambda heads, distance: min(heads.max().item(), distance)),
-        "the untrained heads are averaged: the best one is the opponent": (
+        "the smaller baseline is taken": _part(lambda heads, distance: min(heads.max().item(), distance)),
+        "the untrained heads are averaged: the best one is the baseline": (
             _part(lambda heads, distance: max(heads.mean().item(), distance))
         ),
         "queries without a right key count as misses": lambda u, t: _null(
             u, t, queries=torch.ones(len(t), dtype=torch.bool)
         ),
-        "the distance 0, the word itself, is left out": lambda u, t: _null(u, t, steps=(1, 99)),
+        "the distance 0, the token itself, is left out": lambda u, t: _null(u, t, steps=(1, 99)),
         "only the distance 1 is tried": lambda u, t: _null(u, t, steps=(1, 2)),
         "this is the weight on the right key, not how often it is the largest": lambda u, t: _null(u, t, soft=True),
     },
-    next_step="Next: which heads can go.",
+    next_step="Next: which heads can be removed.",
 )
 
 

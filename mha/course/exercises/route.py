@@ -1,4 +1,4 @@
-"""Checkers: gates in heads, the balance of the routed heads, reading for chosen queries only."""
+"""Checkers: gates in heads, the balance of the routed heads, attention for chosen queries only."""
 
 import torch
 from torch import Tensor
@@ -92,7 +92,7 @@ check_balance = Exercise(
     mistakes={
         "the product is taken for each query, before the means": lambda p, g: (p * _served(g)).mean((0, 2)).sum(),
         "the gates are averaged, but the queries should be counted": lambda p, g: _means(p, g).sum(),
-        "the sum runs over the queries: a longer text costs more": (
+        "the sum runs over the queries: a longer sequence costs more": (
             lambda p, g: (p.sum((0, 2)) * _served(g).sum((0, 2))).sum()
         ),
         "the mean over the heads is taken, not the sum": lambda p, g: _means(p, _served(g)).mean(),
@@ -100,11 +100,11 @@ check_balance = Exercise(
             lambda p, g: p.shape[1] * _means(p, _served(g)).sum()
         ),
         "the counts are squared: nothing of it has a gradient": lambda p, g: _means(_served(g), _served(g)).sum(),
-        "the probabilities are squared: the choice is not looked at": lambda p, g: _means(p, p).sum(),
-        "each text is balanced for itself": lambda p, g: (p.mean(2) * _served(g).mean(2)).sum(1).mean(),
+        "the probabilities are squared: the choice is not used": lambda p, g: _means(p, p).sum(),
+        "each sequence is balanced for itself": lambda p, g: (p.mean(2) * _served(g).mean(2)).sum(1).mean(),
         "the largest share is taken, not the sum over the heads": lambda p, g: _means(p, _served(g)).max(),
     },
-    next_step="Next: read for the chosen queries only.",
+    next_step="Next: attention for the chosen queries only.",
 )
 
 
@@ -119,7 +119,7 @@ def _heads() -> list[tuple]:
 
 
 def _read(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, *, scale=None, past=True) -> Tensor:
-    """Compute all and multiply: the numbers are those of the solution, the slopes of closed gates are not."""
+    """Compute all and multiply: the numbers are those of the solution, the gradients of closed gates are not."""
     return gates[:, None] * attend(q, k, v, is_causal=past, scale=scale)
 
 
@@ -130,7 +130,7 @@ def _gathered(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
 
 
 def _by_rank(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
-    """Hide by the place among the chosen, not by the place in the text."""
+    """Hide by the rank among the chosen queries, not by the position in the sequence."""
     rows = gates.nonzero()[:, 0]
     see = torch.arange(len(k)) <= torch.arange(len(rows))[:, None]
     out = torch.zeros_like(q)
@@ -157,22 +157,22 @@ def _any_head(draw: Draw) -> tuple:
 
 
 check_read = Exercise(
-    name="reading for the chosen queries",
+    name="attention for the chosen queries",
     solution=_gathered,
     cases=_heads,
     gradients=True,
     legal=_any_head,
     mistakes={
-        "the future is hidden by the place among the chosen queries, not by the place in the text": _by_rank,
-        "keys and values of the other words are left out as well": _keys_too,
+        "the future is hidden by the rank among the chosen queries, not by the position in the sequence": _by_rank,
+        "keys and values of the other tokens are left out as well": _keys_too,
         "the future is not hidden": lambda q, k, v, g: _read(q, k, v, g, past=False),
-        "the results stand in the first rows, not in the rows of their queries": _in_front,
+        "the results are in the first rows, not in the rows of their queries": _in_front,
         "the gates are forgotten": lambda q, k, v, g: _read(q, k, v, (g != 0).to(g)),
         "the gates multiply the queries, before the softmax": (
             lambda q, k, v, g: _read(g[:, None] * q, k, v, (g != 0).to(g))
         ),
         "the scores are not divided by √d": lambda q, k, v, g: _read(q, k, v, g, scale=1.0),
-        "the queries that were not chosen are answered too": lambda q, k, v, g: _read(q, k, v, g + (g == 0).to(g)),
+        "the queries that were not chosen get an output too": lambda q, k, v, g: _read(q, k, v, g + (g == 0).to(g)),
         "the gates are divided by their sum": lambda q, k, v, g: _read(q, k, v, g / g.sum()),
     },
     next_step="In the next chapter heads are mixed instead of chosen.",

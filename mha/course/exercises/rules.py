@@ -17,7 +17,7 @@ from mha.course.exercises.sandbox import TimeIsUpError, call
 COARSE = 1e-4  # what float32 may lose
 
 
-def find_later_faults(exercise: Any, answer: Callable) -> str:
+def find_later_bugs(exercise: Any, answer: Callable) -> str:
     """Say what is wrong with an answer whose values are right, or nothing.
 
     Each case is tried in the other of float32 and float64, and the gradients of the inputs are compared, wherever
@@ -27,13 +27,13 @@ def find_later_faults(exercise: Any, answer: Callable) -> str:
         for change, tolerance, when in ((_other_type, COARSE, ""), (None, 100 * exercise.tolerance, "the gradients")):
             if change is None and "autograd" in exercise.forbidden:
                 continue  # a backward pass by hand: nobody asks for its own gradient
-            found = _fault(exercise, answer, case, change, tolerance)
+            found = _bug(exercise, answer, case, change, tolerance)
             if found:
                 return f"right on the first try, but {found}" if not when else f"the values are right, but {found}"
     return ""
 
 
-def _fault(exercise: Any, answer: Callable, case: tuple, change: Callable | None, tolerance: float) -> str:
+def _bug(exercise: Any, answer: Callable, case: tuple, change: Callable | None, tolerance: float) -> str:
     """Compare answer and solution on a changed case, or in their gradients where nothing is changed."""
     tried = case if change is None else change(case)
     wrap = _with_gradients if change is None else (lambda function: function)

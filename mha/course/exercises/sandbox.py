@@ -49,7 +49,7 @@ def call(function: Callable, case: tuple, seconds: float, *, shown: bool = True)
     with _unchanged(), contextlib.redirect_stdout(_Short(sys.stdout if shown else None)):
         result = _limited(function, given, seconds)
         if torch.initial_seed() != seed:
-            raise SeedSetError("it sets the global seed, which changes everybody's random numbers")
+            raise SeedSetError("it sets the global seed, which changes all random numbers")
     return result, given
 
 

@@ -1,4 +1,4 @@
-"""Checkers: weights beside a sink, the same behind a fused kernel, and what a window keeps."""
+"""Checkers: weights with a sink, the same after a fused kernel, and what a window keeps."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def _any_scored(draw: Draw) -> tuple:
 
 
 check_weights = Exercise(
-    name="weights beside a sink",
+    name="weights with a sink",
     solution=_beside,
     cases=_scored,
     legal=_any_scored,
@@ -41,12 +41,12 @@ check_weights = Exercise(
             s.exp() / (z[:, None, None] + s.exp().sum(-1, keepdim=True))
         ),
         "softmax over the queries": lambda s, z: _beside(s.mT, z).mT,
-        "the sink's sign is turned round": lambda s, z: _beside(s, -z),
+        "the sink's sign is wrong": lambda s, z: _beside(s, -z),
         "the sink's own weight is left in the row, and the last key's is lost": lambda s, z: torch.cat(
             [s, z[:, None, None].expand(*s.shape[:-1], 1)], -1
         ).softmax(-1)[..., 1:],
     },
-    next_step="Next: the same where the scores are never written down.",
+    next_step="Next: the same where the scores are never materialized.",
 )
 
 
@@ -69,14 +69,14 @@ def _any_read(draw: Draw) -> tuple:
 
 
 check_gate = Exercise(
-    name="a sink behind a fused kernel",
+    name="a sink after a fused kernel",
     solution=_gated,
     cases=_reads,
     legal=_any_read,
     gradients=True,
     mistakes={
         "the sink is left out": lambda r, t, z: r,
-        "the difference is turned round: the gate opens where the sink is high": lambda r, t, z: _gated(
+        "the sign of the difference is wrong: the gate opens where the sink is high": lambda r, t, z: _gated(
             r, 2 * z[:, None] - t, z
         ),
         "no sigmoid": lambda r, t, z: r * (t - z[:, None])[..., None],
@@ -86,7 +86,7 @@ check_gate = Exercise(
         "the sink is 0 in every head": lambda r, t, z: _gated(r, t, 0 * z),
         "the gate was put on twice": lambda r, t, z: _gated(_gated(r, t, z), t, z),
     },
-    next_step="Next: which words a window keeps.",
+    next_step="Next: which tokens a window keeps.",
 )
 
 
@@ -96,7 +96,7 @@ def _kept(t: int, window: int, first: int) -> list:
 
 
 def _all_but(keep) -> Callable:
-    """Keep other words, and count the distances right."""
+    """Keep other tokens, and count the distances right."""
 
     def answer(t: int, window: int, first: int) -> list:
         kept = [j for j in range(t + 1) if keep(j, t, window, first)]
@@ -116,21 +116,21 @@ check_window = Exercise(
     cases=lambda: [(2, 3, 1), (9, 3, 2), (20, 4, 1), (5, 2, 0), (1, 2, 4)],
     legal=_any_window,
     mistakes={
-        "the first words are not kept: that is a plain window": _all_but(lambda j, t, w, f: j > t - w),
-        "the window is one word too wide": _all_but(lambda j, t, w, f: j < f or j >= t - w),
-        "the window is one word too narrow: the word itself counts": _all_but(
+        "the first tokens are not kept: that is a plain window": _all_but(lambda j, t, w, f: j > t - w),
+        "the window is one token too wide": _all_but(lambda j, t, w, f: j < f or j >= t - w),
+        "the window is one token too narrow: the token itself counts": _all_but(
             lambda j, t, w, f: j < f or j > t - w + 1
         ),
-        "one first word too many": _all_but(lambda j, t, w, f: j <= f or j > t - w),
-        "the first words are taken out of the window's places": _all_but(lambda j, t, w, f: j < f or j > t - w + f),
+        "one first token too many": _all_but(lambda j, t, w, f: j <= f or j > t - w),
+        "the first tokens are taken out of the window's size": _all_but(lambda j, t, w, f: j < f or j > t - w + f),
         "everything is kept": _all_but(lambda j, t, w, f: True),
-        "the newest words are forgotten, and the oldest kept": _all_but(lambda j, t, w, f: j < f + w),
-        "distances are those in the text": lambda t, w, f: [_kept(t, w, f)[0], [t - j for j in _kept(t, w, f)[0]]],
-        "places in the cache, not distances from the new word": lambda t, w, f: [
+        "the newest tokens are forgotten, and the oldest kept": _all_but(lambda j, t, w, f: j < f + w),
+        "distances are those in the sequence": lambda t, w, f: [_kept(t, w, f)[0], [t - j for j in _kept(t, w, f)[0]]],
+        "positions in the cache, not distances from the new token": lambda t, w, f: [
             _kept(t, w, f)[0],
             list(range(len(_kept(t, w, f)[0]))),
         ],
-        "the new word stands at distance 1 from itself": lambda t, w, f: [
+        "the new token is at distance 1 from itself": lambda t, w, f: [
             _kept(t, w, f)[0],
             [d + 1 for d in _kept(t, w, f)[1]],
         ],

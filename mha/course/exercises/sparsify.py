@@ -1,4 +1,4 @@
-"""Checkers: when a word is out, heads of their own kind, the backward pass with zeros."""
+"""Checkers: when a key is out, heads of their own kind, the backward pass with zeros."""
 
 import math
 
@@ -24,7 +24,7 @@ check_gap = Exercise(
         "α − 1 instead of 1/(α − 1)": lambda alpha: alpha - 1,
         "the exponent was applied once more": lambda alpha: 1 / (alpha - 1) ** 2,
         "counted from equal weights: half of the gap": lambda alpha: 0.5 / (alpha - 1),
-        "the sign is turned round": lambda alpha: -1 / (alpha - 1),
+        "the sign is wrong": lambda alpha: -1 / (alpha - 1),
         "that is where softmax underflows in float32": lambda alpha: 104.0,
         "2 − α in place of α − 1": lambda alpha: 1 / (3 - alpha),
     },
@@ -116,14 +116,14 @@ check_backward = Exercise(
     legal=_any_sparse_rows,
     mistakes={
         "that is softmax: p in place of r": lambda p, dp, a: _backward(p, dp, a, r=p),
-        "words without weight take part at α = 2, where 0⁰ is 1": lambda p, dp, a: _backward(p, dp, a, r=p ** (2 - a)),
+        "keys without weight take part at α = 2, where 0⁰ is 1": lambda p, dp, a: _backward(p, dp, a, r=p ** (2 - a)),
         "the average is not divided by the sum of r": lambda p, dp, a: _backward(p, dp, a, count=1.0),
-        "the average is not taken away": lambda p, dp, a: torch.where(p > 0, p ** (2 - a), 0) * dp,
+        "the average is not subtracted": lambda p, dp, a: torch.where(p > 0, p ** (2 - a), 0) * dp,
         "a plain mean over the row": lambda p, dp, a: (
             torch.where(p > 0, p ** (2 - a), 0) * (dp - dp.mean(-1, keepdim=True))
         ),
         "the exponent is α − 1, not 2 − α": lambda p, dp, a: _backward(p, dp, a, r=torch.where(p > 0, p ** (a - 1), 0)),
-        "every word of the support counts alike: right at α = 2 only": lambda p, dp, a: _backward(
+        "every key of the support counts alike: right at α = 2 only": lambda p, dp, a: _backward(
             p, dp, a, r=(p > 0).to(p)
         ),
         "the sums run down the columns": lambda p, dp, a: (
@@ -134,7 +134,7 @@ check_backward = Exercise(
                 / torch.where(p > 0, p ** (2 - a), 0).sum(-2, keepdim=True).clamp(min=math.ulp(1.0))
             )
         ),
-        "the sign is turned round": lambda p, dp, a: -_backward(p, dp, a),
+        "the sign is wrong": lambda p, dp, a: -_backward(p, dp, a),
     },
     forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian", "entmax"),
     next_step="That is what the library does in its backward pass.",

@@ -1,4 +1,4 @@
-"""Checkers: cut into heads, join them again, fold a mask, a whole layer from stored weights."""
+"""Checkers: cut into heads, join them again, fold a mask, a whole layer from stored parameters."""
 
 import math
 
@@ -15,7 +15,7 @@ def _random(*shape: int, seed: int = 5) -> Tensor:
 
 
 def _words() -> list[tuple]:
-    """Words (b, n, m) and a number of heads; the smallest can be read with the eye: 23 is channel 3 of word 2."""
+    """Tokens (b, n, m) and a number of heads; the smallest can be read with the eye: 23 is channel 3 of token 2."""
     named = torch.tensor([[[11.0, 12, 13, 14], [21, 22, 23, 24], [31, 32, 33, 34]]])
     return [(named, 2), (_random(2, 4, 6), 3), (_random(3, 5, 12), 4), (_random(2, 6, 8), 2)]
 
@@ -35,13 +35,13 @@ check_split = Exercise(
     cases=_words,
     legal=_any_words,
     mistakes={
-        "one reshape to the final shape: the heads cut the sentence into pieces, not the channels": (
+        "one reshape to the final shape: the heads cut the sequence into pieces, not the channels": (
             lambda x, heads: x.reshape(x.shape[0], heads, x.shape[1], -1)
         ),
         "head 0 takes every h-th channel instead of the first d": (
             lambda x, heads: x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
         ),
-        "words and channels change places before a reshape: each word is torn apart": (
+        "tokens and channels change places before a reshape: each token is torn apart": (
             lambda x, heads: x.mT.reshape(x.shape[0], heads, x.shape[1], -1)
         ),
         "the heads are in reverse order": lambda x, heads: split_heads(x, heads).flip(1),
@@ -80,27 +80,27 @@ check_merge = Exercise(
     cases=_reads,
     legal=_any_reads,
     mistakes={
-        "one reshape without the transposition: a row holds several words of one head": (
+        "one reshape without the transposition: a row holds several tokens of one head": (
             lambda z: z.reshape(z.shape[0], z.shape[2], -1)
         ),
         "the channels of the heads alternate: heads and channels were swapped before the join": (
             lambda z: z.permute(0, 2, 3, 1).flatten(2)
         ),
-        "channels and words were swapped, not heads and words": (
+        "channels and tokens were swapped, not heads and tokens": (
             lambda z: z.transpose(1, 3).reshape(z.shape[0], z.shape[2], -1)
         ),
         "the heads are in reverse order": lambda z: merge_heads(z.flip(1)),
         "the heads are averaged, and the average is repeated": _narrow,
         "the heads are added up, and the sum is repeated": lambda z: _narrow(z) * z.shape[1],
         "only the first head, repeated": lambda z: z[:, 0].repeat(1, 1, z.shape[1]),
-        "the words are in reverse order": lambda z: merge_heads(z.flip(2)),
+        "the tokens are in reverse order": lambda z: merge_heads(z.flip(2)),
     },
     next_step="Next: the whole layer.",
 )
 
 
 def _masks() -> list[tuple]:
-    """Masks (b, i, j), a different one for each sentence, and a number of heads."""
+    """Masks (b, i, j), a different one for each sequence, and a number of heads."""
     mixed = _random(3, 4, 5) > 0
     return [
         (torch.tensor([[[True, True]], [[True, False]]]), 2),
@@ -120,17 +120,17 @@ check_fold = Exercise(
     cases=_masks,
     legal=_any_masks,
     mistakes={
-        "the masks are tiled: sentence 0, sentence 1, … and again, so heads get the mask of another sentence": (
+        "the masks are tiled: sequence 0, sequence 1, … and again, so heads get the mask of another sequence": (
             lambda mask, heads: mask.repeat(heads, 1, 1)
         ),
-        "every sentence gets the mask of the first": (lambda mask, heads: mask[:1].expand(len(mask) * heads, -1, -1)),
-        "every sentence gets the mask of the last": (lambda mask, heads: mask[-1:].expand(len(mask) * heads, -1, -1)),
+        "every sequence gets the mask of the first": (lambda mask, heads: mask[:1].expand(len(mask) * heads, -1, -1)),
+        "every sequence gets the mask of the last": (lambda mask, heads: mask[-1:].expand(len(mask) * heads, -1, -1)),
         "True and False have changed places": lambda mask, heads: ~mask.repeat_interleave(heads, dim=0),
-        "the sentences are in reverse order": lambda mask, heads: mask.flip(0).repeat_interleave(heads, dim=0),
-        "a key is visible only where all sentences allow it": (
+        "the sequences are in reverse order": lambda mask, heads: mask.flip(0).repeat_interleave(heads, dim=0),
+        "a key is visible only where all sequences allow it": (
             lambda mask, heads: mask.all(0, keepdim=True).expand(len(mask) * heads, -1, -1)
         ),
-        "a key is visible where any sentence allows it": (
+        "a key is visible where any sequence allows it": (
             lambda mask, heads: mask.any(0, keepdim=True).expand(len(mask) * heads, -1, -1)
         ),
     },
@@ -139,7 +139,7 @@ check_fold = Exercise(
 
 
 def _layers() -> list[tuple]:
-    """Words (b, n, m), four square matrices as nn.Linear stores them, (out, in), and a number of heads."""
+    """Tokens (b, n, m), four square matrices as nn.Linear stores them, (out, in), and a number of heads."""
     sizes = [(1, 3, 4, 2), (2, 6, 6, 3), (2, 4, 8, 4)]
     return [
         (_random(b, n, m), *(_random(m, m, seed=s) / math.sqrt(m) for s in (1, 2, 3, 4)), heads)
@@ -186,10 +186,10 @@ check_layer = Exercise(
         "the stored matrices are not transposed (nn.Linear computes x @ weight.T)": (
             lambda *a: _layer(*a, turn=lambda w: w)
         ),
-        "the heads were cut and joined with one reshape each: they cut the sentence": (
+        "the heads were cut and joined with one reshape each: they cut the sequence": (
             lambda *a: _layer(*a, split=_viewed, merge=_unviewed)
         ),
-        "the heads were joined with one reshape: the words are mixed up": lambda *a: _layer(*a, merge=_unviewed),
+        "the heads were joined with one reshape: the tokens are mixed up": lambda *a: _layer(*a, merge=_unviewed),
         "the heads were cut with one reshape, but joined correctly": lambda *a: _layer(*a, split=_viewed),
         "the heads take every h-th channel": lambda *a: _layer(*a, split=_woven),
         "scaled by √d_model instead of √d": lambda *a: _layer(*a, scale=1 / math.sqrt(a[0].shape[-1])),

@@ -1,4 +1,4 @@
-"""Checkers: softmax, one query's read, a whole attention head."""
+"""Checkers: softmax, what one query reads, a whole attention head."""
 
 import math
 
@@ -36,7 +36,7 @@ check_softmax = Exercise(
         "the logarithm of the softmax": lambda row: [math.log(p) for p in reference.softmax(row)],
         "the largest number takes all (a hard maximum)": lambda row: [float(x == max(row)) for x in row],
         "equal weights": lambda row: [1 / len(row) for _ in row],
-        "the signs are turned round: the smallest number wins": lambda row: reference.softmax([-x for x in row]),
+        "the signs are flipped: the smallest number wins": lambda row: reference.softmax([-x for x in row]),
     },
     by_hand=True,
     forbidden=("torch",),
@@ -136,7 +136,7 @@ check_attention = Exercise(
         "softmax over the queries (the wrong axis)": lambda *a: _head(*a, softmax=lambda s: s.softmax(-2)),
         "softmax over the whole matrix": lambda *a: _head(*a, softmax=lambda s: s.flatten(1).softmax(-1).view_as(s)),
         "softmax over the batch": lambda *a: _head(*a, softmax=lambda s: s.softmax(0)),
-        "queries and keys have changed places": lambda *a: _head(*a, swap=True),
+        "queries and keys are swapped": lambda *a: _head(*a, swap=True),
         "the scores are not scaled": lambda *a: _head(*a, scale=1.0),
         "scaled by √ of the word's width instead of √d_k": lambda *a: _head(*a, scale=1 / math.sqrt(a[0].shape[-1])),
         "divided by √d_k after the softmax": lambda *a: _head(*a, scale=1.0, after=1 / math.sqrt(a[1].shape[-1])),

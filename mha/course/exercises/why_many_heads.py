@@ -42,7 +42,7 @@ check_rank = Exercise(
     cases=_projections,
     legal=_any_projections,
     mistakes={
-        "stacked one under the other: the columns must stand side by side": lambda w: _rank(torch.cat(list(w), 0)),
+        "stacked one under the other: the columns must be side by side": lambda w: _rank(torch.cat(list(w), 0)),
         "the ranks are added, though two heads may keep the same directions": lambda w: sum(_rank(one) for one in w),
         "the matrices are added": lambda w: _rank(w.sum(0)),
         "only the first head is counted": lambda w: _rank(w[0]),
@@ -153,10 +153,10 @@ check_errors = Exercise(
         ),
         "the share that is explained, not the error that is left": lambda w, a, b: 1 - _errors(w, a, b),
         "the two answers have changed places": lambda w, a, b: _errors(w, b, a),
-        "the read itself is taken as the guess, without the best factor": lambda w, a, b: (
+        "the head output itself is taken as the guess, without the best factor": lambda w, a, b: (
             (1 - w[[a, b]]).square() + w.square().sum() - w[[a, b]].square()
         ),
-        "the root of the error": lambda w, a, b: _errors(w, a, b).sqrt(),
+        "the square root of the error": lambda w, a, b: _errors(w, a, b).sqrt(),
     },
     next_step="That is what the second head saves.",
 )
@@ -195,19 +195,19 @@ check_self_weight = Exercise(
     legal=_any_maps,
     mistakes={
         "the largest single weight instead of the largest head": lambda w: torch.stack([_own(w).mean(), _own(w).max()]),
-        "the largest over heads is taken before averaging over words": lambda w: torch.stack(
+        "the largest over heads is taken before averaging over tokens": lambda w: torch.stack(
             [_own(w).mean(), _own(w).amax(1).mean()]
         ),
-        "summed over the words instead of averaged": lambda w: _self_weight(w) * w.shape[-1],
+        "summed over the tokens instead of averaged": lambda w: _self_weight(w) * w.shape[-1],
         "all weights are averaged, not only those on the diagonal": lambda w: torch.stack(
             [w.mean(), w.mean((0, 2, 3)).max()]
         ),
-        "words are counted whose largest weight is their own, weights are not averaged": _counted,
-        "the largest over words instead of over heads": lambda w: torch.stack(
+        "tokens are counted whose largest weight is their own, weights are not averaged": _counted,
+        "the largest over tokens instead of over heads": lambda w: torch.stack(
             [_own(w).mean(), _own(w).mean((0, 1)).max()]
         ),
         "the smallest head instead of the largest": lambda w: torch.stack([_own(w).mean(), _own(w).mean((0, 2)).min()]),
-        "the wrong diagonal: from the last word to the first": lambda w: _self_weight(w.flip(-1)),
+        "the wrong diagonal: from the last token to the first": lambda w: _self_weight(w.flip(-1)),
     },
     next_step="Run it on a layer of your own with mha.watch.",
 )

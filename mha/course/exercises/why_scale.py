@@ -1,4 +1,4 @@
-"""Checkers: the spread of scores, the scale of several heads, QK-norm, the backward pass."""
+"""Checkers: the standard deviation of scores, the scale of several heads, QK-norm, the backward pass."""
 
 import math
 
@@ -10,7 +10,7 @@ from mha.course.exercises.legal import Draw
 from mha.functional.attention import attention_weights
 
 
-def _row_spread(d_k, mean_q, std_q, mean_k, std_k):
+def _row_std(d_k, mean_q, std_q, mean_k, std_k):
     return std_k * math.hypot(std_q, mean_q)
 
 
@@ -24,24 +24,24 @@ def _any_numbers(draw: Draw) -> tuple:
     return draw.integer(1, 600), means[0], deviations[0], means[1], deviations[1]
 
 
-check_spread = Exercise(
-    name="the spread inside a row",
-    solution=_row_spread,
+check_std = Exercise(
+    name="the standard deviation inside a row",
+    solution=_row_std,
     cases=_numbers,
     legal=_any_numbers,
     mistakes={
-        "the scores are not scaled": lambda d, *a: math.sqrt(d) * _row_spread(d, *a),
-        "scaled by d_k instead of √d_k": lambda d, *a: _row_spread(d, *a) / math.sqrt(d),
-        "the variance, not its square root": lambda *a: _row_spread(*a) ** 2,
+        "the scores are not scaled": lambda d, *a: math.sqrt(d) * _row_std(d, *a),
+        "scaled by d_k instead of √d_k": lambda d, *a: _row_std(d, *a) / math.sqrt(d),
+        "the variance, not its square root": lambda *a: _row_std(*a) ** 2,
         "the means are left out": lambda d, mq, sq, mk, sk: sq * sk,
         "the key mean is counted, though it shifts a whole row and cancels": lambda d, mq, sq, mk, sk: math.sqrt(
             sq**2 * sk**2 + sq**2 * mk**2 + sk**2 * mq**2
         ),
-        "queries and keys have changed places": lambda d, mq, sq, mk, sk: _row_spread(d, mk, sk, mq, sq),
+        "queries and keys are swapped": lambda d, mq, sq, mk, sk: _row_std(d, mk, sk, mq, sq),
         "standard deviation and mean are added; it is their squares that add": lambda d, mq, sq, mk, sk: (
             sk * (sq + abs(mq))
         ),
-        "always 1, as if every mean were 0 and every deviation 1": lambda *a: 1.0,
+        "always 1, as if every mean were 0 and every standard deviation 1": lambda *a: 1.0,
     },
     next_step="Next: which width counts.",
 )
@@ -116,9 +116,7 @@ check_qk_norm = Exercise(
         "divided by the squared lengths": lambda q, k, g: (
             g * (q / q.square().sum(-1, True)) @ (k / k.square().sum(-1, True)).mT
         ),
-        "divided by the root of the mean square: each length is √d, not 1": lambda q, k, g: (
-            _cosines(q, k, g) * q.shape[-1]
-        ),
+        "divided by the root mean square: each length is √d, not 1": lambda q, k, g: _cosines(q, k, g) * q.shape[-1],
         "the gain is left out": lambda q, k, g: _cosines(q, k, 1.0),
         "divided by the gain": lambda q, k, g: _cosines(q, k, 1 / g),
         "normalized by the sum of absolute values": lambda q, k, g: (
@@ -149,12 +147,12 @@ def _swap(dq, dk, dv):
     return dk, dq, dv
 
 
-def _unturned(q, k, v, g):
+def _untransposed(q, k, v, g):
     dq, dk, _ = _backward(q, k, v, g)
     return dq, dk, attention_weights(q, k) @ g
 
 
-def _keys_unturned(q, k, v, g):
+def _keys_untransposed(q, k, v, g):
     dq, _, dv = _backward(q, k, v, g)
     weights, d_weights = attention_weights(q, k), g @ v.mT
     d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True))
@@ -189,10 +187,10 @@ check_backward = Exercise(
         "the softmax is skipped: dS = dP": lambda *a: _backward(*a, jacobian=lambda p, dp: dp),
         "the scale is missing from dQ and dK": lambda *a: _backward(*a, scale=1.0),
         "the scale is applied twice": lambda q, *a: _backward(q, *a, scale=1 / q.shape[-1]),
-        "dQ and dK have changed places": lambda *a: _swap(*_backward(*a)),
-        "dV = P·g; the weights must be transposed": _unturned,
-        "dK = dS·Q/√d; dS must be transposed": _keys_unturned,
-        "the sign is turned round": lambda *a: tuple(-t for t in _backward(*a)),
+        "dQ and dK are swapped": lambda *a: _swap(*_backward(*a)),
+        "dV = P·g; the weights must be transposed": _untransposed,
+        "dK = dS·Q/√d; dS must be transposed": _keys_untransposed,
+        "the sign is flipped": lambda *a: tuple(-t for t in _backward(*a)),
     },
     forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian"),
     next_step="That is what autograd does for every attention layer.",

@@ -331,7 +331,7 @@ def test_the_heads_on_the_cover_can_be_chosen(open_page):
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
     assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
-    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all words."
+    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all tokens."
     assert problems == []
 
 
@@ -561,11 +561,19 @@ FOUND = "all => all.map(a => a.pathname)"
 EXPLAINED = load("book/_ext/course_search.py").explained(ROOT / "book")
 PLACES = {name: [page for other, page in EXPLAINED if other == name] for name, _ in EXPLAINED}
 ASKED = {  # other things that readers type, and a page that must be among the first three
-    "RoPE": "08_positions", "sink": "22_say_nothing", "KV cache": "13_cache_and_sharing", "GQA": "13_cache_and_sharing",
+    "RoPE": "08_positions", "sink": "15_say_nothing", "KV cache": "13_cache_and_sharing", "GQA": "13_cache_and_sharing",
     "heads not used": "11_pruning_heads", "NaN in softmax": "03_masking", "多头注意力": "04_why_many_heads",
     "因果掩码": "03_masking", "why divide by sqrt": "02_why_scale", "view after transpose": "05_split_and_merge",
     "flash attention": "12_counting_cost", "prune": "11_pruning_heads", "dead heads": "11_pruning_heads",
-    "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "23_compress",
+    "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "16_compress",
+}  # fmt: skip
+
+FIRST = {  # the field's own names, and the page that must come first
+    "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
+    "FlashAttention": "12_counting_cost", "DeltaNet": "17_overwrite", "attention sink": "15_say_nothing",
+    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "01_why_attention",
+    "padding": "03_masking", "token": "01_why_attention", "tensor parallelism": "14_across_machines",
+    "entmax": "23_sparsify", "num_key_value_heads": "13_cache_and_sharing",
 }  # fmt: skip
 
 
@@ -594,6 +602,12 @@ def test_the_search_leads_to_the_page_that_explains_a_name(ask, name):
 def test_the_search_answers_what_readers_ask(ask, words, page):
     found, _ = ask(words)
     assert any(path.endswith(f"notebooks/{page}.html") for path in found[:3]), found
+
+
+@pytest.mark.parametrize(("name", "page"), FIRST.items())
+def test_the_search_puts_first_the_page_of_a_standard_name(ask, name, page):
+    found, _ = ask(name)
+    assert found[0].endswith(f"notebooks/{page}.html"), found[:5]
 
 
 def test_a_result_is_the_sentence_itself_with_a_link_to_its_place(open_page, address):
