@@ -34,7 +34,7 @@ the text allows.
 Those wrong answers were thought of by people. A second program thinks of nothing: it changes our own solution in every
 way it knows, one thing at a time (an operator, a constant, an axis, a comparison, a term or a call left out, arguments
 exchanged, an argument ignored, a first result kept), and asks the checker (`make mutants`). A change that gives the
-solution's result on 1,000 drawn inputs is none, and is not counted. The column *changed by machine* says how many of
+solution's result on 1,000 drawn inputs is none, and is not counted. The column *by machine* says how many of
 the others were rejected. `mha.course.exercises.progress()` shows what you have solved yourself.
 """
 
@@ -87,7 +87,7 @@ def page():
         totals += counts
         parts += [
             f"\n## {path.stem[:2]} {title}\n",
-            "| exercise | caught | named | changed by machine | the wrong answers |",
+            "| exercise | caught | named | by machine | the wrong answers |",
             "|---|---|---|---|---|",
             *rows,
         ]

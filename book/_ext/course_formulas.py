@@ -58,7 +58,7 @@ def key(found):
 
 
 def with_drawing(found, drawing):
-    """The place of a formula, with its TeX for whoever looks for it, and its drawing."""
+    """The place of a formula, with its TeX for readers who look for it, and its drawing."""
     tex = html.escape(html.unescape(found["tex"]))
     place = found["start"].replace(" class=", f' data-tex="{tex}" class=', 1)
     return f"{place}{drawing}</{found['tag']}>"

@@ -19,13 +19,13 @@
 
   const sections = PAGES.flatMap(([page, title, ...rest]) =>
     rest.map(([anchor, heading, text]) => ({page, title: flat(title), anchor, heading, text, plain: flat(text), head: flat(heading)})));
-  const names = NAMES.map(([name, page]) => ({page, words: split(name).map(stem)}));
+  const content = (words) => (words.some((word) => !SMALL.has(word)) ? words.filter((word) => !SMALL.has(word)) : words);
+  const names = NAMES.map(([name, page]) => ({page, words: content(split(name)).map(stem)}));
   const number = (page) => page.match(/^notebooks\/(\d\d[a-z]?)_/)?.[1];
 
   /* The better the rarer a word is, the more of the words a section has, and the more they stand in headings. */
   function find(asked) {
-    const every = split(asked), words = every.filter((word) => !SMALL.has(word));
-    const use = [...new Set(words.length ? words : every)], tests = use.map((word) => matcher(word, "gu"));
+    const use = [...new Set(content(split(asked)))], tests = use.map((word) => matcher(word, "gu"));
     const roots = use.map(stem), pages = new Map();
     const counts = sections.map((s) => tests.map((test) => (s.plain.match(test) || []).length));
     const titles = sections.map((s) => tests.map((test) => s.title.search(test) >= 0)), heads = sections.map((s) => tests.map((test) => s.head.search(test) >= 0));

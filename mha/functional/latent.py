@@ -37,8 +37,8 @@ def fit_latent(
     """Find the shortest way through ``d_latent`` numbers that changes two projections least.
 
     It cuts the singular values of both, stacked: no other factors of that width come closer to the two
-    together (Frobenius norm). With ``tokens``, not the matrices come closest but the keys and values of these
-    tokens, taken together: what no token ever shows need not be kept. Give thousands of tokens, which the layer really
+    together (Frobenius norm). With ``tokens``, the keys and values of these tokens come closest, taken together,
+    and not the matrices: what no token ever shows need not be kept. Give thousands of tokens, which the layer really
     reads; a hundredth of their usual size is added to them in every direction, so that few of them do no harm. From the
     rank of the pair on nothing changes.
 

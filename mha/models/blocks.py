@@ -50,6 +50,8 @@ def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
     :param make: a function of the sizes that returns a module.
     :param sizes: what the function is called with.
     """
+    if not callable(make):
+        raise TypeError(f"{name} = {described(make)}: it must be a function that makes a module of torch")
     module = make(*sizes)
     if not callable(module):
         raise TypeError(f"{name} = {described(make)} returned {described(module)}: it must return a module of torch")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole, checked
+from mha.checks import check_tensor, checked
 from mha.layers.merged import MergedAttention, MergedCache, check_own_mask
 from mha.layers.projections import check_own_weights
 from mha.models.blocks import FeedForward, Make, Residual, made
@@ -54,8 +54,6 @@ class MergedDecoderLayer(nn.Module):
         if isinstance(attention, int):
             self.attention = MergedAttention(d_model, attention, dropout=dropout)
         else:
-            if not callable(attention):
-                check_whole(1, attention=attention)
             self.attention = made("attention", attention)
         self.feed_forward = (
             made("feed_forward", feed_forward) if feed_forward else FeedForward(d_model, 4 * d_model, dropout=dropout)

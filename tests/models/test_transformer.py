@@ -462,3 +462,9 @@ def test_bad_settings_are_refused():
         language_model().generate(words(1, 2), 1, stop=WORDS)
     with pytest.raises(ValueError, match=r"cross-attention was made with RotaryPositions.*give cross_attention="):
         translator(rotary)
+
+
+@pytest.mark.parametrize("kind", ["EncoderLayer", "DecoderLayer", "MergedDecoderLayer", "FeedbackLayer"])
+def test_what_makes_no_layer_is_refused_by_name(reader, kind):
+    with pytest.raises(TypeError, match="attention = None: it must be a function that makes a module"):
+        getattr(mha.models, kind)(16, None)

@@ -331,7 +331,7 @@ def test_the_heads_on_the_cover_can_be_chosen(open_page):
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
     assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
-    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all words."
+    assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all tokens."
     assert problems == []
 
 
@@ -351,16 +351,21 @@ def test_the_ledger_can_show_one_verdict_alone(open_page):
     assert problems == []
 
 
+IS_ACTIVE = """name => {
+  const active = [...document.querySelectorAll('#pst-page-toc-nav a.active')].map(a => a.innerText.trim());
+  return active.length === 1 && active[0] === name;
+}"""
+
+
 def test_the_contents_mark_the_section_that_is_read_after_a_jump(open_page):
     tab, _ = open_page(CHAPTERS[3])
-    active = tab.locator("#pst-page-toc-nav a.active")
     for name in ("Exercises", "The picture", "Summary"):
         tab.locator("#pst-page-toc-nav a", has_text=re.compile(f"^\\s*{name}\\s*$")).click()
-        tab.wait_for_timeout(1500)
-        assert active.all_inner_texts() == [name]
+        tab.wait_for_function(IS_ACTIVE, arg=name)
+        tab.wait_for_timeout(1000)  # the scroll behind the click has ended
+        tab.wait_for_function(IS_ACTIVE, arg=name)
     tab.evaluate("document.querySelector('#exercises').scrollIntoView()")  # no link was followed
-    tab.wait_for_timeout(500)
-    assert active.all_inner_texts() == ["Exercises"]
+    tab.wait_for_function(IS_ACTIVE, arg="Exercises")
 
 
 OVERLAPS = """() => {
@@ -571,7 +576,7 @@ ASKED = {  # other things that readers type, and a page that must be among the f
 FIRST = {  # the field's own names, and the page that must come first
     "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
     "FlashAttention": "12_counting_cost", "DeltaNet": "17_overwrite", "attention sink": "15_say_nothing",
-    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "10_reading_heads",
+    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "01_why_attention",
     "padding": "03_masking", "token": "01_why_attention", "tensor parallelism": "14_across_machines",
     "entmax": "23_sparsify", "num_key_value_heads": "13_cache_and_sharing",
 }  # fmt: skip
