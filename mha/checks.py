@@ -7,6 +7,7 @@ import collections.abc
 import functools
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -17,6 +18,10 @@ import jaxtyping
 import numpy as np
 import torch
 from torch import Tensor
+
+LARGE = 10**5  # from here on the size of a tensor may be more than a computer holds
+LAYERS = 10**4  # no model is deeper
+LOOPS = 10**7  # a loop of more steps or tokens would take days
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,7 +34,10 @@ def described(value: Any) -> str:
     :param value: anything.
     """
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
+        if value.is_nested:  # it may have no shape
+            return f"a nested tensor of {value.dtype} and layout {value.layout}"
+        layout = "" if value.layout is torch.strided else f", with layout {value.layout}"
+        return f"a tensor of shape {tuple(value.shape)} and {value.dtype}{layout}"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and {value.dtype}"
     if isinstance(value, torch.nn.Module):
@@ -42,13 +50,17 @@ def described(value: Any) -> str:
     return text if plain else f"a {type(value).__name__}"
 
 
-def check_whole(at_least: int | None = 1, /, **numbers: Any) -> None:
-    """Refuse what is no whole number, or one below ``at_least``."""
+def check_whole(at_least: int | None = 1, at_most: int | None = None, /, **numbers: Any) -> None:
+    """Refuse what is no whole number, or one below ``at_least`` or above ``at_most``, such as a loop without an end."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Integral | torch.SymInt):
+            if isinstance(number, Tensor) and torch.jit.is_tracing():
+                continue  # a size, in a graph being traced
             raise TypeError(f"{name} = {described(number)}: it must be a whole number")
         if at_least is not None and number < at_least:
             raise ValueError(f"{name} = {number}: it must be at least {at_least}")
+        if at_most is not None and number > at_most:
+            raise ValueError(f"{name} = {number}: it must be at most {at_most}")
 
 
 def check_number(finite: bool = True, /, **numbers: Any) -> None:
@@ -69,6 +81,12 @@ def check_flag(**flags: Any) -> None:
 
 def check_tensor(*axes: int, **tensors: Any) -> None:
     """Refuse what is no tensor of floating-point numbers, or none with so many ``axes`` where any are named."""
+    check_floating(*axes, **tensors)
+    check_padded(**tensors)
+
+
+def check_floating(*axes: int, **tensors: Any) -> None:
+    """Refuse the same as :func:`check_tensor`, but for nested tensors, where torch has a kernel for them."""
     for name, x in tensors.items():
         check_is_tensor(name, x)
         if not x.is_floating_point():
@@ -79,10 +97,25 @@ def check_tensor(*axes: int, **tensors: Any) -> None:
 
 
 def check_is_tensor(name: str, x: Any) -> None:
-    """Refuse lists, arrays and all else that is no tensor."""
+    """Refuse lists, arrays and all else that is no tensor, and tensors that are not dense."""
     if not isinstance(x, Tensor):
         way = f"use torch.as_tensor({name})" if name.isidentifier() else "torch.as_tensor makes one"
         raise TypeError(f"{name} is {type(x).__name__}, but must be a tensor: {way}")
+    if x.layout is torch.strided and not x.is_nested:
+        return
+    if x.layout is not torch.jagged:
+        way = f"torch.nested.to_padded_tensor({name}, 0.0)" if x.is_nested else f"{name}.to_dense()"
+        raise TypeError(f"{name} is {described(x)}, but must be dense: use {way}")
+
+
+def check_padded(**tensors: Tensor) -> None:
+    """Refuse nested tensors, where torch has no kernel for what comes next."""
+    for name, x in tensors.items():
+        if x.is_nested:
+            raise ValueError(
+                f"{name} is {described(x)}: pad it with torch.nested.to_padded_tensor({name}, 0.0), and hide the "
+                "padding with mask=mha.padding_mask(lengths)"
+            )
 
 
 def check_functions(**functions: Any) -> None:
@@ -115,8 +148,16 @@ def check_no_nan(name: str, x: Tensor) -> None:
         raise ValueError(f"{name} of shape {tuple(x.shape)} holds NaN: find out where it comes from")
 
 
-def check_like_weights(name: str, x: Tensor, weight: Tensor) -> None:
-    """Refuse numbers of another type or device than the weights; autocast may mix types."""
+def check_like_weights(name: str, x: Tensor, weight: Tensor, owner: torch.nn.Module | None = None) -> None:
+    """Refuse numbers of another type or device than the weights; autocast may mix types.
+
+    Where the owner of the weights has hooks, or a ``forward`` put in the place of its own, these may bring both
+    together, as in offloading: then nothing is refused.
+    """
+    if x.device == weight.device and x.dtype == weight.dtype:
+        return
+    if owner is not None and ("forward" in vars(owner) or owner._forward_pre_hooks):
+        return
     if x.device != weight.device:
         raise ValueError(
             f"{name} is on {x.device}, but the weights are on {weight.device}: use {name}.to('{weight.device}') or "
@@ -164,6 +205,7 @@ ELSEWHERE = {  # keywords of other libraries, and the way to the same thing here
     "batch_first": "the batch always comes first; mha.interop.SeqFirst(layer) takes (token, batch, channel)",
     "context_length": _NONE, "block_size": _NONE, "max_seq_len": _NONE, "max_position_embeddings": _NONE,
 }  # fmt: skip
+ELSEWHERE_ONLY = frozenset(ELSEWHERE)  # torch.compile cannot ask a dict's keys whether they are disjoint
 
 
 def refuse_elsewhere(name: str, keywords: list[str]) -> None:
@@ -195,15 +237,32 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs and not ELSEWHERE.keys().isdisjoint(kwargs):
+        if kwargs and not ELSEWHERE_ONLY.isdisjoint(kwargs):
             refuse_elsewhere(function.__qualname__, [name for name in kwargs if name not in defaults])
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             rule = rules.get(name)
             if rule is not None and value is not defaults[name]:
                 rule(name, value)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+            refuse_sizes(error, {**dict(zip(names, args, strict=False)), **kwargs})
+            raise
 
     return call
+
+
+def refuse_sizes(error: Exception, given: Mapping[str, Any]) -> None:
+    """Say which whole numbers asked for too much, where an error is of memory and they are large.
+
+    :param error: what was raised.
+    :param given: the arguments, by their names.
+    """
+    large = [f"{name} = {n}" for name, n in given.items() if isinstance(n, Integral) and n >= LARGE]
+    if large and (
+        isinstance(error, MemoryError) or re.search("allocate memory|[Oo]verflow|be represented", str(error))
+    ):
+        raise ValueError(f"{', '.join(large)}: there is no memory for so much, take fewer") from error
 
 
 def _rule(annotation: Any) -> Rule | None:
@@ -211,6 +270,8 @@ def _rule(annotation: Any) -> Rule | None:
     if annotation is inspect.Parameter.empty:
         return None
     options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    if torch.device in options:
+        return lambda name, value: check_device(value)
     rules = [_KINDS.get(one) or _rule_of_class(one) for one in options if one is not types.NoneType]
     known = [rule for rule in rules if rule is not None]
     if len(known) < len(rules):
@@ -278,6 +339,7 @@ def _check_inside(rules: list[Rule | None], name: str, value: Any) -> None:
 def _check_array(kind: Any, axes: list[str], name: str, value: Any) -> None:
     """Refuse what is no tensor of this kind of numbers and with these axes."""
     check_is_tensor(name, value)
+    check_padded(**{name: value})
     fits = {
         jaxtyping.Float: value.is_floating_point(),
         jaxtyping.Bool: value.dtype == torch.bool,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mha.checks import check_finite, checked
 from mha.layers.multi_head import Heads
-from mha.layers.projections import settled
+from mha.layers.projections import as_linear
 
 
 @checked
@@ -27,9 +27,8 @@ def qk_circuit(layer: Heads) -> Float[Tensor, "h m mk"]:
     :Taught in: reading_heads.
     """
     _check_products(layer, "qk_circuit")
-    layer = settled(layer)
-    q, k = _cut(layer.W_q.weight, layer), _cut(layer.W_k.weight, layer)
-    return q.mT @ k / math.sqrt(layer.d_head)
+    q, k = (_cut(_matrix(layer, name, "qk_circuit"), layer) for name in ("W_q", "W_k"))
+    return q.mT @ k * (1 / math.sqrt(layer.d_head) if layer.scale is None else layer.scale)
 
 
 @checked
@@ -45,9 +44,8 @@ def ov_circuit(layer: Heads) -> Float[Tensor, "h m mv"]:
     :Taught in: reading_heads.
     """
     _check_products(layer, "ov_circuit")
-    layer = settled(layer)
-    out = layer.W_o.weight.unflatten(1, (layer.heads, layer.d_head)).transpose(0, 1)
-    return out @ _cut(layer.W_v.weight, layer)
+    out = _matrix(layer, "W_o", "ov_circuit").unflatten(1, (layer.heads, layer.d_head)).transpose(0, 1)
+    return out @ _cut(_matrix(layer, "W_v", "ov_circuit"), layer)
 
 
 @checked
@@ -74,7 +72,10 @@ def _check_products(layer: Heads, circuit: str) -> None:
             type(layer)._project is not Heads._project
         ),
         "its head outputs are multiplied by gates, which depend on the token": (
-            circuit == "ov_circuit" and type(layer)._gates is not Heads._gates
+            circuit == "ov_circuit" and layer.is_gated
+        ),
+        "an average of the tokens before is added to its head outputs": (
+            circuit == "ov_circuit" and getattr(layer, "average", False)
         ),
         "its scores are changed after queries and keys are compared": (
             circuit == "qk_circuit" and layer.changes().scores is not None
@@ -84,10 +85,24 @@ def _check_products(layer: Heads, circuit: str) -> None:
     }
     for reason, holds in more.items():
         if holds:
-            raise ValueError(
-                f"{circuit} of {type(layer).__name__}: {reason}, so no one matrix for each head says what it does. "
-                "Measure on tokens instead, with mha.watch and layer.contributions"
-            )
+            raise _refusal(circuit, layer, reason)
+
+
+def _refusal(circuit: str, layer: Heads, reason: str) -> ValueError:
+    return ValueError(
+        f"{circuit} of {type(layer).__name__}: {reason}, so no one matrix for each head says what it does. "
+        "Measure on tokens instead, with mha.watch and layer.contributions"
+    )
+
+
+def _matrix(layer: Heads, name: str, circuit: str) -> Tensor:
+    """Return the matrix of a projection, or of what is in its place."""
+    part = getattr(layer, name)
+    try:
+        return as_linear(part, name).weight
+    except ValueError as error:
+        reason = f"its {name} is a {type(part).__name__}, which is no linear map (such as one with a norm after it)"
+        raise _refusal(circuit, layer, reason) from error
 
 
 def _cut(weight: Tensor, layer: Heads) -> Tensor:

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
+from mha.checks import check_flag, check_whole, checked
 from mha.layers.hooks import edit
-from mha.layers.multi_head import attention_layers
+from mha.layers.multi_head import Heads, attention_layers
 
 SMALLEST = 1e-6  # the noise stays this far from 0 and 1, where its logarithm would be infinite
 
@@ -85,7 +85,7 @@ class Gates(nn.Module):
     Train them together with the model: ``with gates.on(model): loss = … + strength * gates.penalty()``. They multiply
     the output of a head, before ``W_o``.
 
-    :Costs: one parameter for each head of the model.
+    :Costs: one parameter for each head of the model, or for each group.
     :Raises: ValueError where the model has no layer with heads.
     :Source: Voita et al. 2019, section 6.
     :Differs from the released code: the penalty is the sum over layers, as in the paper; the code takes their mean.
@@ -94,7 +94,14 @@ class Gates(nn.Module):
 
     @checked
     def __init__(
-        self, model: nn.Module, *, log_a: float = 2.0, beta: float = 0.33, low: float = -0.1, high: float = 1.1
+        self,
+        model: nn.Module,
+        *,
+        log_a: float = 2.0,
+        beta: float = 0.33,
+        low: float = -0.1,
+        high: float = 1.1,
+        groups: bool = False,
     ) -> None:
         """Make gates for each layer of the model.
 
@@ -103,11 +110,15 @@ class Gates(nn.Module):
         :param beta: the temperature β, positive; 0.33 unless given.
         :param low: the lower end of the stretched interval, below 0; −0.1 unless given.
         :param high: its upper end, above 1; 1.1 unless given.
+        :param groups: whether there is one gate for each KV head and the query heads that share it, instead of one for
+            each query head; then :meth:`penalty` and :meth:`keep` count groups.
         """
         super().__init__()
+        check_flag(groups=groups)
         layers = attention_layers(model)
-        self.paths = list(layers)
-        each = (HardConcrete(layer.heads, log_a=log_a, beta=beta, low=low, high=high) for layer in layers.values())
+        self.paths, self.groups = list(layers), groups
+        numbers = [layer.kv_heads if groups else layer.heads for layer in layers.values()]
+        each = (HardConcrete(number, log_a=log_a, beta=beta, low=low, high=high) for number in numbers)
         self.each = cast(Sequence[HardConcrete], nn.ModuleList(each))
         self.to(next(model.parameters()))
 
@@ -122,7 +133,9 @@ class Gates(nn.Module):
         with ExitStack() as stack:
             for path, gate in zip(self.paths, self.each, strict=True):
                 draw = gate.decided if decided else gate
-                stack.enter_context(edit(model.get_submodule(path), heads=_closing(draw)))
+                layer = cast(Heads, model.get_submodule(path))
+                size = layer.heads // layer.kv_heads if self.groups else 1
+                stack.enter_context(edit(layer, heads=_closing(draw, size)))
             yield
 
     def penalty(self) -> Float[Tensor, ""]:
@@ -132,6 +145,8 @@ class Gates(nn.Module):
     @checked
     def keep(self, *, at_least: int = 0) -> dict[str, list[int]]:
         """List the heads that stay, by layer, for :func:`mha.analysis.prune_heads`, which wants 1 in each.
+
+        Gates on groups list groups, which ``prune_heads(model, keep, groups=True)`` takes.
 
         Where fewer gates of a layer are decided to be 1, those that are most likely open stay.
 
@@ -145,5 +160,5 @@ class Gates(nn.Module):
         return kept
 
 
-def _closing(draw: Callable[[], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda z: z * draw()[:, None, None]
+def _closing(draw: Callable[[], Tensor], size: int) -> Callable[[Tensor], Tensor]:
+    return lambda z: z * draw().repeat_interleave(size)[:, None, None]

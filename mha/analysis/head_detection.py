@@ -8,7 +8,9 @@ heads reach by chance, :func:`baseline`.
 """
 
 import copy
-from collections.abc import Mapping
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -128,21 +130,42 @@ def shuffled(weights: Float[Tensor, "b h i j"], *, generator: torch.Generator) -
 def untrained(model: nn.Module, *, seed: int) -> nn.Module:
     """Copy a model and give every parameter a new initial value.
 
+    Each module begins as its ``reset_parameters`` says, and those inside a model of ``transformers`` as the model's own
+    rule says (``_init_weights``). Layers that :func:`mha.interop.swap` has put in stay where they are, with linear maps
+    drawn by the model's rule; sinks begin at 0. What is frozen or tied stays so.
+
     :param model: any module; it stays as it is.
     :param seed: of torch's random numbers, at least 0.
-    :Raises: ValueError where a module has parameters but no rule for their initialization (no ``reset_parameters``).
+    :Raises: ValueError where a parameter has no rule, or its rule needs the old value.
     :Taught in: reading_heads.
     """
     check_whole(0, seed=seed)
     fresh = copy.deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
+        for parameter in fresh.parameters():
+            vars(parameter).pop("_is_hf_initialized", None)  # transformers draws only what has no such mark
+            if parameter.is_floating_point():
+                parameter.fill_(math.nan)  # what is still NaN at the end was forgotten
+        _begin(fresh, None)
         for path, module in fresh.named_modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-            elif list(module.parameters(recurse=False)):
+            if any(not one.is_meta and bool(one.isnan().any()) for one in module.parameters(recurse=False)):
                 raise ValueError(f"{path or 'the model'} ({type(module).__name__}) has no reset_parameters: build anew")
     return fresh
+
+
+def _begin(module: nn.Module, rule: Callable[[nn.Module], None] | None) -> None:
+    """Reset a module and all inside it, the inner ones first; ``rule`` is that of the model around them."""
+    own = getattr(module, "_init_weights", None)
+    rule = own if callable(own) and len(inspect.signature(own).parameters) == 1 else rule
+    for child in module.children():
+        _begin(child, rule)
+    reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+    if reset is not None:
+        reset()
+    ours = type(module).__module__.startswith("mha.")  # whose classes no rule of another library means
+    if rule is not None and (isinstance(module, nn.Linear) or not ours):
+        rule(module)
 
 
 @checked

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, checked
+from mha.checks import check_flag, check_tensor, checked
 from mha.layers.hooks import edit
 from mha.layers.multi_head import Heads, attention_layers
 
@@ -24,7 +24,8 @@ def head_importance(
     batches: Iterable[Any],
     *,
     normalize: bool = True,
-) -> dict[str, Float[Tensor, "h"]]:
+    groups: bool = False,
+) -> dict[str, Float[Tensor, "_h"]]:
     """Guess how much each head matters: how fast the loss changes when the head is scaled down a little.
 
     For each example the slope of its loss at a gate ξ = 1 on the head, without its sign, then the mean over examples.
@@ -34,19 +35,22 @@ def head_importance(
     :param losses: ``losses(model, batch)`` gives one loss for each example, (b,).
     :param batches: whatever ``losses`` takes, at least one.
     :param normalize: whether the numbers of each layer are divided by their L2 norm; they are unless given.
-    :Shapes: returns (h,) for each layer, by its path.
+    :param groups: whether there is one gate for each group of heads, which is not the sum of their numbers: what two
+        heads do to the loss may cancel.
+    :Shapes: returns (h,) for each layer, by its path; with ``groups`` (g,), one for each KV head.
     :Raises: ValueError where the losses are not one for each example, or not finite, or there is no batch.
     :Source: Michel et al. 2019, section 4.1.
     :Differs from the released code: it takes the sign away for each token, and scales the last layer differently.
     :Taught in: pruning_heads.
     """
+    check_flag(groups=groups)
     layers, training = attention_layers(model), model.training
     totals: dict[str, Tensor] = {}
     examples = 0
     try:
         model.eval()
         for batch in batches:
-            slopes = _slopes(model, layers, losses, batch)
+            slopes = _slopes(model, layers, losses, batch, groups)
             totals = {path: totals.get(path, 0.0) + slope.abs().sum(0) for path, slope in slopes.items()}
             examples += len(next(iter(slopes.values())))
     finally:
@@ -57,14 +61,17 @@ def head_importance(
     return {path: mean / mean.norm().clamp_min(1e-30) if normalize else mean for path, mean in means.items()}
 
 
-def _slopes(model: nn.Module, layers: Mapping[str, Heads], losses: Callable, batch: Any) -> dict[str, Tensor]:
-    """Find the slope of each example's loss at the gate of each head: (b, h) by layer."""
+def _slopes(
+    model: nn.Module, layers: Mapping[str, Heads], losses: Callable, batch: Any, groups: bool
+) -> dict[str, Tensor]:
+    """Find the slope of each example's loss at the gate of each head, or group: (b, h) or (b, g) by layer."""
     gates: dict[str, Tensor] = {}
 
     def gated(path: str, z: Tensor) -> Tensor:
+        size = layers[path].heads // layers[path].kv_heads if groups else 1
         if path not in gates:
-            gates[path] = torch.ones_like(z[:, :, :1, :1]).requires_grad_()
-        return z * gates[path]
+            gates[path] = torch.ones_like(z[:, ::size, :1, :1]).requires_grad_()
+        return z * gates[path].repeat_interleave(size, 1)
 
     with ExitStack() as stack, torch.enable_grad():
         for path, layer in layers.items():

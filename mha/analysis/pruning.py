@@ -10,17 +10,19 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole, checked
+from mha.checks import check_flag, check_tensor, check_whole, checked
 from mha.layers.hooks import edit
 from mha.layers.multi_head import Heads, attention_layers
-from mha.layers.surgery import head_numbers
+from mha.layers.surgery import head_numbers, heads_in
 
 
 @checked
 def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) -> dict[str, list[int]]:
     """Choose the heads with the highest scores of the whole model, and some in each layer.
 
-    :param scores: one number for each head, (h,), by the path of its layer.
+    From scores of groups it chooses groups.
+
+    :param scores: one number for each head, (h,), or for each group, (g,), by the path of its layer.
     :param count: how many heads are chosen in the whole model.
     :param at_least: how many of them each layer has in any case; 1 unless given.
     :Raises: ValueError where the model has fewer heads, or the layers need more.
@@ -44,40 +46,56 @@ def top_heads(scores: Mapping[str, Tensor], count: int, *, at_least: int = 1) ->
 
 
 @checked
-def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> nn.Module:
+def prune_heads(model: nn.Module, keep: Mapping[str, Iterable[int]], *, groups: bool = False) -> nn.Module:
     """Copy a model with only some heads: the others are cut out of its matrices, which makes it smaller and faster.
 
+    Where query heads share KV heads, only whole groups can be cut out, and with each group its share of the KV cache.
+
     :param model: any module with attention layers; it stays as it is.
-    :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.
+    :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all. A layer that
+        several blocks share has the path of its first place, and is cut in all of them.
+    :param groups: whether ``keep`` numbers groups in the place of heads: a KV head with the query heads that share it,
+        0 to kv_heads − 1.
     :Raises: ValueError for an unknown layer, and as :meth:`mha.Heads.take_heads`.
     :Taught in: pruning_heads.
     """
-    _known(model, keep)
+    _known(model, keep, groups)
     layers = attention_layers(model := copy.deepcopy(model))
-    for path, heads in sorted(keep.items(), reverse=True):  # the model itself, whose path is empty, comes last
-        smaller = layers[path].take_heads(heads)
+    for path, numbers in sorted(keep.items(), reverse=True):  # the model itself, whose path is empty, comes last
+        smaller = layers[path].take_heads(heads_in(layers[path], numbers) if groups else numbers)
         if not path:
             return smaller
-        model.set_submodule(path, smaller)
+        _replace_everywhere(model, layers[path], smaller)
     return model
+
+
+def _replace_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put a module in the place of another one, in all places where blocks share it."""
+    for parent in list(model.modules()):
+        for name, part in list(parent._modules.items()):
+            if part is old:
+                setattr(parent, name, new)
 
 
 @checked
 @contextmanager
-def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> Iterator[None]:
+def mask_heads(model: nn.Module, keep: Mapping[str, Iterable[int]], *, groups: bool = False) -> Iterator[None]:
     """Silence all other heads for a while: their outputs become zero, nothing is cut.
 
     :param model: any module with attention layers.
     :param keep: the heads that stay, by the path of their layer; layers that it does not name keep all.
+    :param groups: whether ``keep`` numbers groups in the place of heads, as in :func:`prune_heads`.
     :Raises: ValueError for an unknown layer, and for numbers of heads that it does not have.
     :Taught in: pruning_heads.
     """
-    layers = _known(model, keep)
+    layers = _known(model, keep, groups)
     with ExitStack() as stack:
-        for path, heads in keep.items():
-            gate = torch.zeros(layers[path].heads, 1, 1)
-            gate[head_numbers(layers[path].heads, heads, some=False)] = 1
-            stack.enter_context(edit(layers[path], heads=_times(gate)))
+        for path, numbers in keep.items():
+            layer = layers[path]
+            gate = torch.zeros(layer.heads, 1, 1)
+            some = heads_in(layer, numbers, some=False) if groups else head_numbers(layer.heads, numbers, some=False)
+            gate[some] = 1
+            stack.enter_context(edit(layer, heads=_times(gate)))
         yield
 
 
@@ -85,7 +103,8 @@ def _times(gate: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda z: z * gate.to(z)
 
 
-def _known(model: nn.Module, keep: Mapping[str, Iterable[int]]) -> dict[str, Heads]:
+def _known(model: nn.Module, keep: Mapping[str, Iterable[int]], groups: bool) -> dict[str, Heads]:
+    check_flag(groups=groups)
     layers = attention_layers(model)
     if not isinstance(keep, Mapping):
         raise TypeError(f"keep = {keep!r}: give the heads that stay by the path of their layer, such as {{path: [0]}}")

@@ -9,7 +9,15 @@ formula alone.
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from mha.checks import check_flag, check_functions, check_is_tensor, check_number, check_tensor, check_whole
+from mha.checks import (
+    check_flag,
+    check_floating,
+    check_functions,
+    check_is_tensor,
+    check_number,
+    check_padded,
+    check_whole,
+)
 from mha.functional import core
 from mha.functional.core import Change, Changes
 from mha.functional.masks import check_mask
@@ -88,6 +96,7 @@ def attention_weights(
     check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa)
     check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
     check_qkv(q, k, k, enable_gqa)
+    check_padded(q=q)
     check_visible(q, k, mask)
     changes = Changes(edit_scores, normalize, edit_weights)
     return core.attention_weights(q, k, mask, is_causal=is_causal, scale=scale, changes=changes)
@@ -112,7 +121,8 @@ def attend(
 
     If nothing is edited torch's fused kernel runs, which never materializes the weights; an edit, or ``explicit``,
     makes the explicit formula run. Both give the same numbers. A query with nothing to attend to reads zeros. A NaN in
-    a key or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN.
+    a key or a value is not repaired: it may reach every query, masked or not, because 0 · NaN is NaN. A NaN in a query
+    reaches its own row only; the explicit formula writes NaN there, the kernel of a CPU zeros where no mask is given.
 
     :param q: the queries, (…, i, d).
     :param k: the keys, (…, j, d).
@@ -135,9 +145,11 @@ def attend(
     check_settings(scale, is_causal=is_causal, enable_gqa=enable_gqa, explicit=explicit)
     check_functions(edit_scores=edit_scores, normalize=normalize, edit_weights=edit_weights)
     check_qkv(q, k, v, enable_gqa)
+    changes = Changes(edit_scores, normalize, edit_weights)
+    if explicit or changes or is_causal or enable_gqa or mask is not None:
+        check_padded(q=q)
     check_visible(q, k, mask)
     check_dropout(dropout)
-    changes = Changes(edit_scores, normalize, edit_weights)
     return core.attend(
         q, k, v, mask, is_causal=is_causal, scale=scale, dropout=dropout, explicit=explicit, changes=changes
     )
@@ -158,12 +170,14 @@ def check_visible(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
 
 def check_qkv(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool = False) -> None:
     """Refuse queries, keys and values that do not belong together."""
-    check_tensor(q=q, k=k, v=v)
+    check_floating(q=q, k=k, v=v)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"q, k and v have different dtypes {q.dtype}, {k.dtype}, {v.dtype}: convert them to one")
     if not q.device == k.device == v.device:
         raise ValueError(f"q, k and v are on {q.device}, {k.device}, {v.device}: move them to one device")
+    if not q.is_nested == k.is_nested == v.is_nested:
+        raise ValueError(f"q, k and v must all be nested tensors, or none: {shapes}")
     shared = enable_gqa and q.ndim == 4 == k.ndim and q.shape[0] == k.shape[0] and 0 not in k.shape
     alike = q.shape[:-2] == k.shape[:-2] or (shared and q.shape[1] % k.shape[1] == 0)
     if not (q.ndim == k.ndim == v.ndim >= 2 and k.shape[:-2] == v.shape[:-2] and alike):

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
@@ -68,7 +69,7 @@ def _behind(first: Change | None, second: Change | None) -> Change | None:
 
 
 def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
-    """Change a tensor with the caller's function; refuse a result that is no tensor of the same shape.
+    """Change a tensor with the caller's function; refuse a result that is no tensor of the same shape, type and device.
 
     :param name: what the change is called in an error.
     :param change: the function; None changes nothing.
@@ -80,6 +81,11 @@ def changed(name: str, change: Change | None, x: Tensor) -> Tensor:
     if not isinstance(new, Tensor) or new.shape != x.shape:
         found = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
         raise ValueError(f"{name} was given shape {tuple(x.shape)} and returned {found}: return a tensor of that shape")
+    if new.device != x.device or (new.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type)):
+        raise ValueError(
+            f"{name} was given {x.dtype} on {x.device} and returned {new.dtype} on {new.device}: return the same, "
+            "result.to(given)"
+        )
     return new
 
 

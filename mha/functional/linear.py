@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, described
+from mha.checks import check_flag, check_floating, check_is_tensor, check_tensor, check_whole, described
 from mha.functional.entmax import asked
 
 CHUNK = 64  # tokens: short enough for small matrices inside, long enough for few steps
@@ -35,7 +35,7 @@ def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     :Differs from the released code: eˣ itself, where elu(x) + 1 rounds small numbers to 0.
     :Taught in: overwrite.
     """
-    check_tensor(x=x)
+    check_floating(x=x)
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
@@ -155,7 +155,8 @@ def delta_rule(
     :param chunk: how many tokens a chunk has; 64 unless given.
     :Shapes: returns the head output (b, h, n, c) and the new state.
     :Raises: ValueError for keys longer than 1 where it erases, because they can make the state grow without bound; for
-        ``beta`` or ``log_decay`` out of range; ValueError or TypeError for shapes and types that do not fit.
+        ``beta`` or ``log_decay`` out of range or NaN; for another number of queries than of keys; ValueError or
+        TypeError for shapes and types that do not fit.
     :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
     :Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
         tokens, never subtracted, so that nothing overflows.
@@ -163,7 +164,7 @@ def delta_rule(
     """
     check_flag(erase=erase)
     check_table_inputs(q, k, v, state, form, chunk)
-    _check_rates(k, beta, log_decay, erase)
+    _check_tokens(q, k, beta, log_decay, erase)
     return apply_delta_rule(q, k, v, beta, log_decay, erase=erase, state=state, form=form, chunk=chunk)
 
 
@@ -222,7 +223,7 @@ def delta_weights(
     """
     check_flag(erase=erase)
     check_table_inputs(q, k, k, None, "parallel", CHUNK)
-    _check_rates(k, beta, log_decay, erase)
+    _check_tokens(q, k, beta, log_decay, erase)
     if scores is not None:
         _check_scores(scores, q)
     return make_delta_weights(q, k, beta, log_decay, erase=erase, scores=scores)
@@ -470,12 +471,18 @@ def _check_is_token(is_token: Tensor | None, k: Tensor) -> None:
         )
 
 
-def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool) -> None:
-    """Refuse rates that are none, and keys with which the state could grow without bound."""
+def _check_tokens(q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool) -> None:
+    """Refuse rates that are none, other numbers of queries, and keys with which the state could grow without bound."""
+    if q.shape != k.shape:
+        raise ValueError(
+            f"q has shape {tuple(q.shape)}, but k {tuple(k.shape)}: each token writes and reads, so there must be as "
+            "many queries as keys. To read without writing multiply with the state: q @ state"
+        )
     for name, rate in (("beta", beta), ("log_decay", log_decay)):
         if rate is None:
             continue
         check_tensor(**{name: rate})
+        _check_precision(name, rate, k)
         if rate.shape != k.shape[:3] or rate.device != k.device:
             raise ValueError(
                 f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be {tuple(k.shape[:3])} on "
@@ -499,6 +506,16 @@ def _check_rates(k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase
 
 def _check_scores(scores: Tensor, q: Tensor) -> None:
     check_tensor(4, scores=scores)
+    _check_precision("scores", scores, q)
     wanted = (*q.shape[:3], q.shape[2])
-    if tuple(scores.shape) != wanted:
-        raise ValueError(f"scores have shape {tuple(scores.shape)}, but must be {wanted}")
+    if tuple(scores.shape) != wanted or scores.device != q.device:
+        raise ValueError(
+            f"scores have shape {tuple(scores.shape)} on {scores.device}, but must be {wanted} on {q.device}"
+        )
+
+
+def _check_precision(name: str, x: Tensor, k: Tensor) -> None:
+    """Refuse numbers that are more exact than what the state is computed in."""
+    exact, wide = x.dtype, torch.promote_types(k.dtype, torch.float32)
+    if torch.promote_types(exact, wide) != wide:
+        raise TypeError(f"{name} has dtype {exact}, but q, k and v have {k.dtype}: use {name}.to({k.dtype})")

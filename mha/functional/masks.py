@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole, checked
+from mha.checks import check_device, check_is_tensor, check_no_nan, check_whole, checked, refuse_sizes
 
 
+@checked
 def causal_mask(i: int, j: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "i j"]:
     """Let each position look at itself and at what came before.
 
@@ -43,6 +44,7 @@ def past_mask(i: int, j: int, device: torch.device | str | None) -> Bool[Tensor,
     return torch.ones(i, j, dtype=torch.bool, device=device).tril(j - i)
 
 
+@checked
 def sliding_window(
     i: int, window: int, j: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "i j"]:
@@ -79,15 +81,25 @@ def padding_mask(lengths: Int[Tensor, "b"] | list[int], n: int | None = None) ->
         lengths = torch.as_tensor(lengths)
     if lengths.ndim != 1 or len(lengths) == 0 or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be whole numbers of shape (batch,), got {lengths.dtype} {_shape(lengths)}")
-    n = int(lengths.max()) if n is None else n
+    longest = int(lengths.max())
+    n = longest if n is None else n
     check_whole(n=n)
-    if int(lengths.min()) < 0 or int(lengths.max()) > n:
+    if int(lengths.min()) < 0 or longest > n:
         raise ValueError(f"lengths must lie between 0 and n = {n}, got {lengths.tolist()}")
-    return (torch.arange(n, device=lengths.device) < lengths[:, None])[:, None, None, :]
+    try:
+        return (torch.arange(n, device=lengths.device) < lengths[:, None])[:, None, None, :]
+    except RuntimeError as error:
+        refuse_sizes(error, {"lengths": longest, "n": n})
+        raise
 
 
 def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
-    """Allow only what every mask allows; None allows everything."""
+    """Allow only what every mask allows; None allows everything.
+
+    :param masks: masks of shapes that broadcast to one, such as (i, j) and (b, 1, 1, j), True = may look, or None.
+    :Shapes: returns a mask of the shape they broadcast to, or None where all are None.
+    :Raises: TypeError for a mask that is not boolean; ValueError for shapes that do not broadcast, or several devices.
+    """
     given = [mask for mask in masks if mask is not None]
     for mask in given:
         check_boolean(mask, "True = 'may look'")
@@ -95,6 +107,11 @@ def combine(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
         return None
     result = given[0]
     for mask in given[1:]:
+        if not _broadcasts(result, mask) or result.device != mask.device:
+            raise ValueError(
+                f"masks of shapes {_shape(result)} on {result.device} and {_shape(mask)} on {mask.device} cannot be "
+                "combined: their last axes must be equal or 1, as of (i, j) and (b, 1, 1, j), on one device"
+            )
         result = result & mask
     return result
 
@@ -216,6 +233,11 @@ def check_mask(mask: Shaped[Tensor, "..."], shape: tuple[int, ...], device: torc
         raise ValueError(f"mask of shape {_shape(mask)} does not fit the scores of shape {tuple(wanted)}")
     if mask.device != device:
         raise ValueError(f"mask is on {mask.device}, the queries are on {device}: use mask.to('{device}')")
+
+
+def _broadcasts(x: Tensor, y: Tensor) -> bool:
+    pairs = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    return all(a == b or 1 in (a, b) for a, b in pairs)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

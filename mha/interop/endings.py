@@ -3,13 +3,9 @@
 :Taught in: in_the_transformer.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.interop.structure import shape_of
 
 
 class Ending(nn.Module):
@@ -39,11 +35,7 @@ class Ending(nn.Module):
         return said_by_heads if self.norm is None else self.norm(said_by_heads + x)
 
 
-ENDINGS: dict[str, Callable[[Any], Ending]] = {
-    "AlbertAttention": lambda module: Ending(module.output_dropout, module.LayerNorm),
-    "BertAttention": lambda module: Ending(module.output.dropout, module.output.LayerNorm),
-    "GPT2Attention": lambda module: Ending(module.resid_dropout),
-}
+DROPPED = ("resid_dropout", "residual_dropout", "hidden_dropout", "output_dropout", "out_drop", "proj_drop")
 
 
 @checked
@@ -52,6 +44,12 @@ def ending_of(module: nn.Module) -> Ending:
 
     :param module: an attention of a model of ``transformers``.
     """
-    if type(module).__name__ in ENDINGS:
-        return ENDINGS[type(module).__name__](module)
-    return ENDINGS["BertAttention"](module) if shape_of(module) == "bert" else Ending()
+    output = getattr(module, "output", None)
+    place = output if isinstance(getattr(output, "LayerNorm", None), nn.Module) else module
+    norm = getattr(place, "LayerNorm", None)
+    dropout = next((one for name in DROPPED if (one := getattr(module, name, None))), None)
+    if isinstance(dropout, float):
+        dropout = nn.Dropout(dropout).train(module.training)
+    if isinstance(norm, nn.Module) and not isinstance(dropout, nn.Module):
+        dropout = getattr(place, "dropout", None)
+    return Ending(dropout if isinstance(dropout, nn.Module) else None, norm if isinstance(norm, nn.Module) else None)

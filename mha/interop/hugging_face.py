@@ -6,10 +6,8 @@ what :class:`Residual` does here, and it does not move.
 :Taught in: in_the_transformer.
 """
 
-import copy
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -18,10 +16,10 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.interop.deepseek import deepseek_plan
-from mha.interop.endings import ending_of
+from mha.interop.parts import has_parts, parts_plans
 from mha.interop.plan import Plan, biases, build, read, refuse, write
-from mha.interop.rotary import rotary_of, turned_by
-from mha.interop.structure import differs, dropped, shape_of
+from mha.interop.rotary import rotary_of
+from mha.interop.structure import differs
 from mha.layers.multi_head import Heads
 from mha.layers.projections import REMEDY, as_linear, check_own_weights
 
@@ -77,16 +75,22 @@ def transformers_plan(module: nn.Module) -> Plan:
     name = type(module).__name__
     if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
         return with_scale(module, PLANS[name](module))
-    kind = shape_of(module)
-    if kind is None:
+    if not has_parts(module):
+        of = f" of {type(module).__module__} is not the class of this name, and" if name in PLANS else ""
         raise ValueError(
-            f"{name} is not known here: it is none of {sorted(PLANS)}, and has no four projections by names that could "
-            f"be read. {WAY_OUT}"
+            f"{name}{of} is not known here: it is none of {sorted(PLANS)}, and has no four projections by names that "
+            f"could be read. {WAY_OUT}"
         )
-    plan = with_scale(module, SHAPES[kind](module))
-    reasons = dropped(module) or [reason for reason in [differs(module, trial(module, plan))] if reason]
-    refuse(name, reasons, WAY_OUT)
-    return plan
+    reasons: list[str] = []
+    try:
+        for plan in parts_plans(module):
+            if not (reason := differs(module, plan)):
+                return plan
+            reasons.append(reason)
+    except ValueError as error:
+        reasons.append(str(error))
+    furthest = max(reasons, key=lambda reason: reason.startswith("with dropout"))  # of the plan that computes the same
+    raise ValueError(f"{name} does not fit:\n  - {furthest}\n{WAY_OUT}")
 
 
 @checked
@@ -95,7 +99,7 @@ def is_known(module: nn.Module) -> bool:
 
     :param module: any module.
     """
-    return type(module).__name__ in PLANS or shape_of(module) is not None
+    return type(module).__name__ in PLANS or has_parts(module)
 
 
 def with_scale(module: nn.Module, plan: Plan) -> Plan:
@@ -105,17 +109,6 @@ def with_scale(module: nn.Module, plan: Plan) -> Plan:
     if not isinstance(told, float) or math.isclose(told, usual, rel_tol=1e-6):
         return plan
     return replace(plan, sizes=plan.sizes | {"scale": told})
-
-
-def trial(module: nn.Module, plan: Plan) -> Callable[[Tensor, Tensor, Any], Tensor]:
-    """Make a function that computes what a module should compute if the plan is right, in float32."""
-    layer, ending = build(plan).float().eval(), copy.deepcopy(ending_of(module)).float().eval()
-
-    def ours(x: Tensor, mask: Tensor, angles: Any) -> Tensor:
-        with turned_by(layer, angles):
-            return ending(layer(x, mask=mask), x)
-
-    return ours
 
 
 @checked
@@ -189,6 +182,7 @@ def released_plan(module: Any) -> Plan:
     plan, name = llama_plan(module), type(module).__name__
     weights, heads, gated = dict(plan.weights), plan.sizes["heads"], name == "Qwen3NextAttention"
     sizes = {"norm_eps": None, "norm_offset": 0.0, "gated": gated, "sinks": hasattr(module, "sinks")}
+    sizes |= {"softcap": None, "norm_whole": False}
     if gated:
         biased = module.q_proj.bias is not None
         refuse(name, ["attention_bias = True: here the gate, which is a part of q_proj, has none"] * biased, CHANGE)
@@ -201,15 +195,6 @@ def released_plan(module: Any) -> Plan:
         sizes["norm_eps"] = module.q_norm.eps if gated else module.q_norm.variance_epsilon
         sizes["norm_offset"] = float(gated)  # Qwen3-Next multiplies by 1 + the weight
     return replace(plan, sizes=plan.sizes | sizes, weights=weights, options=plan.options | {"norm_eps": "rms_norm_eps"})
-
-
-@checked
-def llama_or_normed_plan(module: Any) -> Plan:
-    """Describe a module with rotary positions, with norms of queries and keys or without.
-
-    :param module: an attention with ``q_proj``, ``k_proj``, ``v_proj`` and ``o_proj``.
-    """
-    return released_plan(module) if hasattr(module, "q_norm") or hasattr(module, "sinks") else llama_plan(module)
 
 
 @checked
@@ -270,9 +255,6 @@ PLANS = {
     "ViTAttention": vit_plan,
     "WhisperAttention": whisper_plan,
 }
-
-
-SHAPES = {"bert": bert_plan, "llama": llama_or_normed_plan, "vit": vit_plan, "whisper": whisper_plan}
 
 
 def _plan(

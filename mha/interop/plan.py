@@ -52,7 +52,7 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
     if isinstance(layer, LatentAttention):
         own = {name: getattr(layer, name) for name in ("d_latent", "d_rotary", "d_query", "norm")}
     if isinstance(layer, ReleasedAttention):
-        own = {name: getattr(layer, name) for name in ("norm_eps", "norm_offset", "gated")}
+        own = {name: getattr(layer, name) for name in ("norm_eps", "norm_offset", "gated", "softcap", "norm_whole")}
         own["sinks"] = layer.sinks is not None
     return {
         **own,
@@ -150,9 +150,14 @@ def check_shapes(plan: Plan) -> None:
         }
         need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
         need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}
-    alone = {"W_q.norm": (s["d_head"],), "W_k.norm": (s["d_head"],), "sinks": (s["heads"],)}
+    whole = s.get("norm_whole", False)
+    alone = {"W_q.norm": (inner if whole else s["d_head"],), "W_k.norm": (shared if whole else s["d_head"],)}
+    alone["sinks"] = (s["heads"],)
     need |= {"W_g": (inner, s["d_model"])}
-    found = {name: weight.flatten(0, -2) if weight.ndim > 2 else weight for name, weight in plan.weights.items()}
+    found = {  # a view of joined rows has one axis more for the heads
+        name: weight.flatten() if name.endswith("bias") else weight.flatten(0, -2) if weight.ndim > 2 else weight
+        for name, weight in plan.weights.items()
+    }
     wrong = [
         f"{name} has shape {tuple(weight.shape)}, but its options ask for {shape}"
         for name, weight in found.items()

@@ -3,6 +3,7 @@
 :Taught in: positions.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +15,35 @@ from torch import Tensor, nn
 
 from mha.checks import checked, described
 from mha.layers.multi_head import Heads
-from mha.layers.positions import LAYOUTS, RotaryPositions
+from mha.layers.positions import LAYOUTS, RelativePositions, RotaryPositions
 from mha.layers.projections import check_own_weights
 
 MOVING = ("dynamic", "longrope")  # their angles depend on the length of the sequence
+
+
+@checked
+def kind_of_layer(module: Any) -> str | None:
+    """Say of which kind a layer is in a model whose layers have different angles; None where all have the same.
+
+    :param module: an attention of a model of ``transformers``.
+    """
+    kinds, number = getattr(module.config, "layer_types", None), getattr(module, "layer_idx", None)
+    told = getattr(module, "layer_type", None) or (kinds[number] if kinds and isinstance(number, int) else None)
+    return told if told in (getattr(module.config, "rope_parameters", None) or {}) else None
+
+
+@checked
+def rotary_classes(module: nn.Module) -> list[Any]:
+    """Make the objects that compute angles in the code which a module comes from, one of each class.
+
+    :param module: an attention of a model of ``transformers``.
+    """
+    made = []
+    for name, kind in vars(sys.modules[type(module).__module__]).items():
+        if name.endswith("RotaryEmbedding") and isinstance(kind, type):
+            with contextlib.suppress(Exception):  # that of another tower wants another configuration
+                made.append(kind(config=module.config))
+    return made
 
 
 @checked
@@ -29,12 +55,13 @@ def model_angles(module: nn.Module) -> tuple[Tensor, float] | None:
 
     :param module: an attention of a model of ``transformers``.
     """
-    code = sys.modules[type(module).__module__]
-    kinds = [kind for name, kind in vars(code).items() if name.endswith("RotaryEmbedding")]
-    if len(kinds) != 1:
-        return None
-    rotary = kinds[0](config=module.config)
-    return rotary.inv_freq.detach().float(), float(getattr(rotary, "attention_scaling", 1.0))
+    kind = kind_of_layer(module)
+    before = "" if kind is None else f"{kind}_"
+    for rotary in rotary_classes(module):
+        rates = getattr(rotary, f"{before}inv_freq", None)
+        if isinstance(rates, Tensor):
+            return rates.detach().float(), float(getattr(rotary, f"{before}attention_scaling", 1.0))
+    return None
 
 
 @checked
@@ -48,9 +75,11 @@ def rotary_of(module: Any, width: int) -> tuple[RotaryPositions, list[str]]:
     :param width: of a head.
     """
     config = module.config
-    rope = getattr(config, "rope_parameters", None)
-    rope = rope or {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}  # as transformers 4 has it
-    kind, base = rope.get("rope_type", "default"), float(rope["rope_theta"])
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get(kind_of_layer(module), rope)
+    if not rope:  # as transformers 4 has it
+        rope = {**(getattr(config, "rope_scaling", None) or {}), "rope_theta": getattr(config, "rope_theta", 10000.0)}
+    kind, base = rope.get("rope_type", "default"), float(rope.get("rope_theta", 10000.0))
     found = model_angles(module)
     if found is None:
         return RotaryPositions(base, precision=torch.float32), ["its code has no rotary positions that could be asked"]
@@ -197,6 +226,48 @@ def reorder_rows(rows: Float[Tensor, "n *m"], d_head: int, layout: str) -> Float
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
+class GivenBias(RelativePositions):
+    """A bias for each pair of positions that the model computes, as T5's and MPNet's do: it is added to the scores.
+
+    :Shapes: scores (b, h, i, j); i and j may come from two sequences.
+    :Raises: ValueError where no bias came from a model.
+    :Taught in: positions.
+    """
+
+    across = True
+
+    @checked
+    def __init__(self, chosen: list[int] | None = None) -> None:
+        """Choose the heads whose biases are read.
+
+        :param chosen: their numbers in the model's bias; all unless given.
+        """
+        super().__init__()
+        self.chosen, self.given = chosen, None
+
+    @checked
+    def take_heads(self, chosen: list[int], heads: int) -> "GivenBias":
+        """Let each chosen head keep its bias."""
+        before = list(range(heads)) if self.chosen is None else self.chosen
+        return GivenBias([before[number] for number in chosen])
+
+    given: Any
+
+    def bias(self, scores: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i j"]:
+        """Add what the model passed in this call.
+
+        :param scores: before the mask.
+        """
+        if self.given is None:
+            raise ValueError("the bias of this layer comes from the model that it was swapped into: call that model")
+        given = self.given(scores.shape[-1]) if callable(self.given) else self.given
+        return scores + (given if self.chosen is None else given[:, self.chosen])
+
+    def extra_repr(self) -> str:
+        """Show which heads are left when the layer is printed."""
+        return "" if self.chosen is None else f"chosen={self.chosen}"
+
+
 class GivenAngles(RotaryPositions):
     """Rotary positions whose angles the model passes: cosines and sines of each token of each sequence."""
 
@@ -227,12 +298,21 @@ class GivenAngles(RotaryPositions):
 
 @checked
 @contextmanager
-def turned_by(layer: Heads, angles: Any) -> Iterator[None]:
-    """Let the model's angles replace the layer's own for one call.
+def turned_by(layer: Heads, angles: Any, bias: Any = None) -> Iterator[None]:
+    """Let the model's angles replace the layer's own for one call, and its bias be added to the scores.
 
-    :param layer: a layer of ours; without rotary positions nothing changes.
+    :param layer: a layer of ours; without rotary positions angles change nothing.
     :param angles: a pair (cos, sin), (b, n, …) each, or complex numbers, (b, n, pairs); None changes nothing.
+    :param bias: for each pair of positions, (1 or b, h, i, j), or a function that makes it for so many keys; it is read
+        by a layer with :class:`GivenBias`.
     """
+    if isinstance(layer.positions, GivenBias):
+        layer.positions.given = bias
+        try:
+            yield
+        finally:
+            layer.positions.given = None
+        return
     if angles is None or not isinstance(layer.positions, RotaryPositions):
         yield
         return

@@ -6,7 +6,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, checked
+from mha.checks import check_is_tensor, check_padded, checked
 from mha.functional.masks import from_seq_first
 from mha.layers.multi_head import Heads
 
@@ -14,6 +14,7 @@ from mha.layers.multi_head import Heads
 def check_seq_first(name: str, x: Tensor) -> None:
     """Refuse what has not three axes."""
     check_is_tensor(name, x)
+    check_padded(**{name: x})
     if x.ndim != 3:
         raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be (sequence, batch, channels)")
 

@@ -1,111 +1,183 @@
-"""What an attention of ``transformers`` is: read from its parts, and believed only after a trial.
+"""Try a plan for an attention of ``transformers``: it is believed only where the numbers agree.
 
-A class is not known by its name. Its projections, norms and options make a plan, and the layer of that plan is tried:
-on a few tokens, small and large, with a mask and with the model's own angles it must give what their module gives.
-Whatever is done there beside (a soft cap, clipped queries, another pairing of channels) shows in the numbers.
+A class is not known by its name. Its parts make plans, and the layer of each is tried: on a few tokens, small and
+large, at the first positions and far away, with a mask and the model's own angles it must give what their module gives.
+Whatever is done there beside (clipped queries, a temperature, another norm) shows in the numbers, and parameters that
+no plan reads show in their list.
 
 :Taught in: in_the_transformer.
 """
 
+import contextlib
 import copy
-import inspect
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
+from mha.interop.endings import DROPPED, ending_of
+from mha.interop.parts import DROPOUT, arguments, inside_of, projections_of, width_of
+from mha.interop.plan import Plan, build
+from mha.interop.rotary import kind_of_layer, rotary_classes, turned_by
 
-TOKENS, SIZES = 7, (1.0, 30.0)  # of the trial: large inputs show clipped queries and soft caps
-LIMIT = 1e-3  # the largest difference of the trial, as a share of the largest number
-
-
-@checked
-def shape_of(module: nn.Module) -> str | None:
-    """Say which kind of module this is, by its parts: "bert", "llama", "whisper" or "vit"; None for any other.
-
-    :param module: any module.
-    """
-    inside = getattr(module, "self", None)
-    if isinstance(inside, nn.Module):
-        parts = all(isinstance(getattr(inside, name, None), nn.Module) for name in ("query", "key", "value"))
-        return (
-            "bert" if parts and isinstance(getattr(getattr(module, "output", None), "dense", None), nn.Module) else None
-        )
-    if not all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in "qkv"):
-        return None
-    if isinstance(getattr(module, "out_proj", None), nn.Module):
-        return "whisper" if isinstance(getattr(module, "num_heads", None), int) else None
-    if not isinstance(getattr(module, "o_proj", None), nn.Module) or not hasattr(module, "config"):
-        return None
-    return "llama" if "position_embeddings" in inspect.signature(type(module).forward).parameters else "vit"
+TOKENS = 7
+TRIALS = ((1.0, 0), (30.0, 0), (1.0, 100_000))  # how large the tokens are, and where the first one stands
+LIMIT = 1e-3  # the largest difference of a trial, as a share of the largest number
 
 
 @checked
-def dropped(module: nn.Module) -> list[str]:
-    """List what a module drops in training after its attention, which a layer of ours would not drop.
+def unread(module: nn.Module, plan: Plan) -> list[str]:
+    """List the parameters and buffers of a module that neither the plan nor what comes after attention reads.
 
     :param module: an attention of a model of ``transformers``.
+    :param plan: that was made of it.
     """
-    names = ("resid_dropout", "residual_dropout", "hidden_dropout", "resid_attn_dropout", "proj_drop")
-    found = {name: getattr(module, name) for name in names if hasattr(module, name)}
-    rates = {name: part.p if isinstance(part, nn.Dropout) else part for name, part in found.items()}
-    return [f"{name} = {rate}: it drops a part of the output in training" for name, rate in rates.items() if rate]
+    parts = [*projections_of(module).values(), ending_of(module)]
+    read = {id(one) for part in parts for one in (*part.parameters(), *part.buffers())}
+    table = getattr(module, "relative_attention_bias", None)  # T5's, which stays theirs
+    read |= {id(one) for one in table.parameters()} if isinstance(table, nn.Module) else set()
+    places = {weight.untyped_storage().data_ptr() for weight in plan.weights.values()}
+    named = (*module.named_parameters(), *module.named_buffers())
+    return [
+        name
+        for name, one in named
+        if id(one) not in read and one.untyped_storage().data_ptr() not in places and not name.endswith("inv_freq")
+    ]
 
 
 @checked
-def differs(module: nn.Module, ours: Callable[[Tensor, Tensor, Any], Tensor]) -> str:
-    """Try a layer against the module that it shall replace; return how they differ, or an empty text.
+def differs(module: nn.Module, plan: Plan) -> str:
+    """Try the layer of a plan against the module that it shall replace; return how they differ, or an empty text.
 
     :param module: an attention of a model of ``transformers``; it stays as it is.
-    :param ours: a function of the tokens (b, n, d_model), a mask (b, 1, n, n), True = may look, and the model's angles.
+    :param plan: that was made of it.
     """
+    if names := unread(module, plan):
+        return f"it has {', '.join(names[:3])}, which a layer here has no place for"
     theirs = copy.deepcopy(module).float().eval()
-    config = getattr(getattr(theirs, "self", theirs), "config", None)
-    if config is None:
-        return "it has no configuration"
-    config._attn_implementation = "eager"
-    width = first_width(theirs)
+    inside = inside_of(theirs)
+    if hasattr(inside, "config"):
+        inside.config._attn_implementation = "eager"
+    try:
+        layer, ending = build(plan).float().eval(), copy.deepcopy(ending_of(module)).float().eval()
+    except ValueError as error:
+        return str(error)
+    width = plan.sizes["d_model"]
     mask = torch.ones(2, 1, TOKENS, TOKENS, dtype=torch.bool).tril()
     mask[1, :, 3:, 1] = False
-    for size in SIZES:
-        x = size * torch.arange(2.0 * TOKENS * width).mul(0.7).sin().view(2, TOKENS, width)
-        angles = angles_of(theirs, x)
-        try:
-            with torch.no_grad():
-                right = called(theirs, x, mask, angles)
-                found = ours(x, mask, angles)
-        except Exception as error:
-            return f"a trial call ended with {type(error).__name__}: {str(error)[:200]}"
-        error = float((found - right).abs().max() / right.abs().max().clamp_min(1e-12))
-        if not error <= LIMIT:
-            return f"on {TOKENS} tokens of size {size:g} a layer with its parameters differs by {error:.1%}"
+    for size, start in TRIALS:
+        x = size * torch.arange(2 * TOKENS * width).to(torch.float32).mul(0.7).sin().view(2, TOKENS, width)
+        given = inputs_for(theirs, x, mask, start, plan.sizes["heads"])
+        if reason := compared(theirs, layer, ending, given, mask):
+            return f"on {TOKENS} tokens of size {size:g} from position {start:,} on {reason}"
+    of_weights = {name for name in DROPOUT if getattr(inside, name, None) is not None}
+    for name, rates in (("weights", (1.0, 0.0)), ("output", (0.0, 1.0))):  # what is dropped whole shows where it is
+        one, end = copy.deepcopy(theirs).train(), copy.deepcopy(ending).train()
+        set_rates(one, of_weights, *rates)
+        layer.train().dropout = rates[0] * bool(plan.sizes["dropout"])
+        set_rates(end, set(), *rates)
+        if reason := compared(one, layer, end, given, mask):
+            return f"with dropout of the {name} in training {reason}"
     return ""
 
 
-def first_width(module: nn.Module) -> int:
-    """Return the width of the module's tokens."""
-    inside: Any = getattr(module, "self", module)
-    query = getattr(inside, "query", None) or inside.q_proj
-    return next(one.in_features for one in query.modules() if isinstance(getattr(one, "in_features", None), int))
+def compared(theirs: nn.Module, layer: nn.Module, ending: nn.Module, given: dict[str, Any], mask: Tensor) -> str:
+    """Call both; return how they differ, or an empty text."""
+    x = given["hidden_states"]
+    try:
+        angles = pairwise(given.get("position_embeddings"), repeats_angles(theirs))
+        with torch.no_grad(), turned_by(layer, angles, given.get("position_bias")):
+            answer, mine = theirs(**given), ending(layer(x, mask=mask), x)
+    except Exception as error:
+        return f"a trial call ended with {type(error).__name__}: {str(error)[:200]}"
+    right = answer[0] if isinstance(answer, tuple) else answer
+    error = float((mine - right).abs().max() / right.abs().max().clamp_min(1e-12))
+    return "" if error <= LIMIT else f"a layer with its parameters differs by {error:.1%}"
 
 
-def angles_of(module: Any, x: Tensor) -> Any:
-    """Make the angles that the model would pass, by its own class; None where its attention takes none."""
-    if "position_embeddings" not in inspect.signature(type(module).forward).parameters:
+def set_rates(module: nn.Module, of_weights: set[str], weights: float, output: float) -> None:
+    """Let a module drop everything or nothing, wherever it drops something in training."""
+    for one in module.modules():
+        for name, rate in [*vars(one).items(), *one._modules.items()]:
+            new = weights if name in of_weights and one is inside_of(module) else output
+            if isinstance(rate, nn.Dropout):
+                rate.p = new * bool(rate.p)
+            elif isinstance(rate, float) and name in (*DROPOUT, *DROPPED):
+                setattr(one, name, new * bool(rate))
+
+
+@checked
+def inputs_for(theirs: nn.Module, x: Tensor, mask: Tensor, start: int, heads: int) -> dict[str, Any]:
+    """Make what a module's signature asks for.
+
+    :param theirs: an attention of a model of ``transformers``.
+    :param x: the tokens, (b, n, d_model).
+    :param mask: (b, 1, n, n), True = may look.
+    :param start: the position of the first token.
+    :param heads: how many there are.
+    """
+    names, n = arguments(theirs), x.shape[1]
+    added = torch.zeros(mask.shape, dtype=torch.float32).masked_fill(~mask, torch.finfo(torch.float32).min)
+    positions = torch.arange(start, start + n)
+    given = {"hidden_states": x, "attention_mask": added, "mask": added, "position_ids": positions.expand(2, n)}
+    given |= {"cache_position": positions, "alibi": None}
+    given["position_bias"] = torch.arange(heads * n * n).to(torch.float32).mul(1.3).cos().view(1, heads, n, n)
+    given["position_embeddings"] = angles_of(theirs, x, positions)
+    return {name: value for name, value in given.items() if name in names}
+
+
+@checked
+def answers_alone(module: nn.Module) -> bool:
+    """Whether a module returns its output as a tensor, where most return it in a tuple with the weights.
+
+    :param module: an attention of a model of ``transformers``; it stays as it is.
+    """
+    theirs = copy.deepcopy(module).float().eval()
+    x = torch.zeros(
+        2, 2, width_of(projections_of(theirs).get("q", projections_of(theirs).get("qkv"))), dtype=torch.float32
+    )
+    with torch.no_grad():
+        return isinstance(theirs(**inputs_for(theirs, x, torch.ones(2, 1, 2, 2, dtype=torch.bool), 0, 1)), Tensor)
+
+
+@checked
+def repeats_angles(theirs: nn.Module) -> bool:
+    """Whether a model lists the angle of each pair of channels twice in a row, as Cohere's do.
+
+    :param theirs: an attention of a model of ``transformers``.
+    """
+    angles = angles_of(theirs, torch.zeros(1, 2, 1), torch.arange(2))
+    return (
+        isinstance(angles, tuple)
+        and angles[0].shape[-1] > 1
+        and bool((angles[0][0, 1, 0::2] == angles[0][0, 1, 1::2]).all())
+    )
+
+
+@checked
+def pairwise(angles: Any, repeated: bool) -> Any:
+    """List the angle of each pair of channels once, the pairs in their order.
+
+    :param angles: what a model passes: a pair (cos, sin), complex numbers, or None.
+    :param repeated: see :func:`repeats_angles`.
+    """
+    return tuple(wave[..., 0::2] for wave in angles) if repeated else angles
+
+
+@checked
+def angles_of(theirs: nn.Module, x: Tensor, positions: Tensor) -> Any:
+    """Make the angles that the model would pass, by its own class; None where its code has none.
+
+    :param theirs: an attention of a model of ``transformers``.
+    :param x: the tokens, (b, n, d_model).
+    :param positions: of the tokens, (n,).
+    """
+    inside = inside_of(theirs)
+    if "position_embeddings" not in arguments(theirs) or not hasattr(inside, "config"):
         return None
-    kinds = [
-        one for name, one in vars(sys.modules[type(module).__module__]).items() if name.endswith("RotaryEmbedding")
-    ]
-    return kinds[0](config=module.config)(x, torch.arange(x.shape[1])[None]) if len(kinds) == 1 else None
-
-
-def called(module: nn.Module, x: Tensor, mask: Tensor, angles: Any) -> Tensor:
-    """Call a module with what its signature asks for."""
-    names = inspect.signature(type(module).forward).parameters
-    added = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
-    given = {"hidden_states": x, "attention_mask": added, "position_embeddings": angles}
-    answer = module(**{name: value for name, value in given.items() if name in names})
-    return answer[0] if isinstance(answer, tuple) else answer
+    kind = kind_of_layer(inside)
+    for rotary in rotary_classes(inside):
+        with contextlib.suppress(Exception):  # that of another tower wants other positions
+            return rotary(x, positions[None], *([] if kind is None else [kind]))
+    return None

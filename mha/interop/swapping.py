@@ -9,10 +9,10 @@ their module does after it (dropout, the sum with its input, a norm) stays their
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
 from mha.interop.endings import ending_of
-from mha.interop.hugging_face import WAY_OUT, is_known, to_transformers, transformers_plan
+from mha.interop.hugging_face import PLANS, WAY_OUT, is_known, to_transformers, transformers_plan
+from mha.interop.parts import inside_of
 from mha.interop.plan import build, check_fit
-from mha.interop.rotary import rotated_channels, turned_by
+from mha.interop.rotary import GivenBias, rotated_channels, turned_by
+from mha.interop.structure import answers_alone, pairwise, repeats_angles
 from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
@@ -33,6 +35,8 @@ HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
+EAGER = SimpleNamespace(_attn_implementation="eager")  # of a module that knows no other kernel
+OTHER_NAMES = {"mask": "attention_mask", "layer_past": "past_key_values"}  # theirs, and how most call it
 CHANGES = ("head_mask", "layer_head_mask", "position_bias", "alibi")  # arguments that change the numbers
 
 
@@ -126,16 +130,18 @@ class Swapped(nn.Module):
         :param layer: the layer of ours that computes from now on.
         """
         nn.Module.__init__(self)  # next in line may be their class, which wants a configuration
-        inside: Any = getattr(theirs, "self", theirs)  # BERT's heads are a module in its module
+        inside = inside_of(theirs)  # BERT's heads are a module in its module
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
         self.replaced = (theirs,)  # in a tuple it is no part of this module: its parameters count no more
-        self.ending = ending_of(theirs)
-        self.config: Any = inside.config
+        self.ending, self.repeated = ending_of(theirs), repeats_angles(theirs)
+        self.alone = self.kind not in PLANS and answers_alone(theirs)
+        self.config: Any = getattr(inside, "config", EAGER)
+        self.relative_attention_bias = getattr(theirs, "relative_attention_bias", None)  # T5's stays a parameter
         self.number, self.is_causal = getattr(inside, "layer_idx", None), bool(getattr(inside, "is_causal", False))
         self.cross = bool(getattr(theirs, "is_cross_attention", False))
         self.names = inspect.signature(type(theirs).forward)
 
-    def forward(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
+    def forward(self, *inputs: Any, **named: Any) -> tuple[Any, ...] | Tensor:
         """Return what the replaced module returned.
 
         :param inputs: what their module takes: ``hidden_states`` (b, n, d_model) and others.
@@ -143,6 +149,7 @@ class Swapped(nn.Module):
         """
         bound = self.names.bind(self, *inputs, **named).arguments
         given = {**bound, **bound.pop("kwargs", {})}
+        given |= {name: given[other] for other, name in OTHER_NAMES.items() if other in given}
         self.check(given)
         x = given["hidden_states"]
         memory = given.get("encoder_hidden_states") if self.cross else given.get("key_value_states")
@@ -152,13 +159,44 @@ class Swapped(nn.Module):
         future = hides and mask is None and x.shape[1] > 1 and self.config._attn_implementation == "sdpa"
         cache = self.their_cache(given.get("past_key_values"), memory is not None, x.shape[1] if future else None)
         seen: list[Tensor] = []
+        made: list[Tensor] = []
         with ExitStack() as stack:
-            stack.enter_context(turned_by(self.layer, given.get("position_embeddings")))
+            bias = self.bias_of(given, made)
+            angles = pairwise(given.get("position_embeddings"), self.repeated)
+            stack.enter_context(turned_by(self.layer, angles, bias))
             if self.config._attn_implementation == "eager":
                 tap = self.layer.at_weights.register_forward_hook(lambda _m, _i, weights: seen.append(weights))
                 stack.callback(tap.remove)
             read = self.layer(x, memory, mask=mask, is_causal=future, **({} if cache is None else {"cache": cache}))
-        return self.ending(read, x), seen[0] if seen else None
+        said, weights = self.ending(read, x), seen[0] if seen else None
+        if self.alone:
+            return said
+        return (said, made[0] if made else bias, weights) if self.makes_bias else (said, weights)
+
+    @property
+    def makes_bias(self) -> bool:
+        """Whether the module hands the bias of its positions on to the next ones, as T5's do."""
+        return hasattr(self.replaced[0], "compute_bias")
+
+    def bias_of(self, given: dict[str, Any], made: list[Tensor]) -> Tensor | Callable[[int], Tensor] | None:
+        """Return the bias of positions for a call: what came, or a function that makes T5's for so many keys.
+
+        :param given: the arguments of the call, by their names.
+        :param made: what the function makes is appended to it.
+        """
+        if given.get("position_bias") is not None or not self.makes_bias:
+            return given.get("position_bias")
+        theirs, x, cache = cast(Any, self.replaced[0]), given["hidden_states"], given.get("past_key_values")
+        before = 0 if cache is None else int(cache.get_seq_length(self.number))
+
+        def make(keys: int) -> Tensor:
+            if self.relative_attention_bias is None:
+                made.append(x.new_zeros(1, theirs.n_heads, x.shape[1], keys))
+            else:
+                made.append(theirs.compute_bias(x.shape[1], keys, device=x.device, past_seen_tokens=before))
+            return made[0]
+
+        return make
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Let the place be copied and saved with the module that it replaced: its class was made for that module."""
@@ -182,7 +220,8 @@ class Swapped(nn.Module):
         :param given: the arguments of a call, by their names.
         """
         check_kernel(self.config)
-        if changing := [name for name in CHANGES if given.get(name) is not None]:
+        has_bias = isinstance(self.layer.positions, GivenBias)
+        if changing := [n for n in CHANGES if given.get(n) is not None and not (has_bias and n == "position_bias")]:
             raise ValueError(f"{changing} change what the heads compute, and a swapped layer has no place for them")
         if self.cross and given.get("encoder_hidden_states") is None:
             raise ValueError("this is cross-attention, but encoder_hidden_states were not given")
@@ -247,7 +286,8 @@ def place_of(theirs: nn.Module) -> dict[str, Any]:
         sizes |= {"kdim": sizes["d_model"], "vdim": sizes["d_model"]}
     weight = next(theirs.parameters())
     rotated = rotated_channels(plan.positions, plan.sizes.get("d_rotary", plan.sizes["d_head"]))
-    return sizes | {"rotated": rotated, "dtype": weight.dtype, "device": weight.device}
+    sizes |= {"rotated": rotated, "biased": isinstance(plan.positions, GivenBias)}
+    return sizes | {"dtype": weight.dtype, "device": weight.device}
 
 
 @checked
@@ -260,6 +300,7 @@ def place_for(layer: Heads) -> dict[str, Any]:
     rotated = rotated_channels(layer.positions, layer.d_rotary if isinstance(layer, LatentAttention) else layer.d_head)
     widths = [layer.d_model] * 2 if latent else [layer.W_k.in_features, layer.W_v.in_features]
     sizes = {"d_model": layer.d_model, "kdim": widths[0], "vdim": widths[1], "rotated": rotated}
+    sizes["biased"] = isinstance(layer.positions, GivenBias)
     return sizes | {"dtype": layer.W_o.weight.dtype, "device": layer.W_o.weight.device}
 
 
@@ -268,6 +309,7 @@ WORDS = {
     "kdim": "the width of what keys are made of",
     "vdim": "the width of what values are made of",
     "rotated": "the channels of a head that rotary positions rotate",
+    "biased": "whether the model's bias of positions is added to scores",
     "dtype": "the type of the parameters",
     "device": "where the parameters are",
 }
@@ -311,7 +353,7 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
             check_fits(ours, there.sizes, there.kind)
             there.layer = ours.train(there.training)
         return there.layer
-    check_kernel(getattr(there, "self", there).config)
+    check_kernel(getattr(inside_of(there), "config", EAGER))
     if ours is None:
         plan = transformers_plan(there)
         ours, learns = build(plan).train(there.training), any(weight.requires_grad for weight in there.parameters())
@@ -377,8 +419,12 @@ def attention_places(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
     :param model: any model of ``transformers``.
     """
-    known = [(path, m) for path, m in model.named_modules() if path]
-    return [(path, m) for path, m in known if isinstance(m, Swapped) or is_known(m)]
+    places: list[tuple[str, nn.Module]] = []
+    for path, module in model.named_modules():
+        within = places and path.startswith(f"{places[-1][0]}.")  # BERT's heads are a module in its module
+        if path and not within and (isinstance(module, Swapped) or is_known(module)):
+            places.append((path, module))
+    return places
 
 
 @checked
@@ -388,10 +434,10 @@ def collected(theirs: nn.Module, ours: Heads) -> Swapped:
     :param theirs: the attention module whose place it is.
     :param ours: the layer of ours that computes there.
     """
-    inside = getattr(theirs, "self", theirs)
+    inside = inside_of(theirs)
     own = {"__init__": Swapped.__init__, "__doc__": Swapped.__doc__, "__module__": __name__}
     place = type("Swapped", (Swapped, type(inside)), own)(theirs, ours)
-    for hook in inside._forward_hooks.values():
+    for hook in () if inside is theirs else inside._forward_hooks.values():
         if getattr(hook, "__module__", "").endswith("output_capturing"):
             place.register_forward_hook(hook)
     for hooks in HOOKS:  # who watches their module watches the place

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, check_whole, checked, described
+from mha.checks import check_is_tensor, check_whole, checked, described, refuse_sizes
 from mha.functional.masks import check_mask, padding_mask
 from mha.layers.positions import RelativePositions
 
@@ -26,13 +26,15 @@ class Reader(Protocol):
     heads: int
     kv_heads: int
     positions: RelativePositions | None
+    stores: tuple[str, ...]
 
 
 class Source:
     """The memory that filled a cache: the very tensors, as long as nobody changes them.
 
     A cache that was stored and loaded, or whose rows have moved, has no such tensors. It compares the numbers instead,
-    once, which waits for the device.
+    once, which waits for the device. Of a memory that was made under ``torch.inference_mode`` nobody counts the
+    changes: there the numbers are copied, and compared at every call.
     """
 
     @checked
@@ -44,7 +46,7 @@ class Source:
         :param by_numbers: whether equal numbers are enough at the next call, where the tensors are other ones.
         """
         self._key, self._value, self._by_numbers = key, value, by_numbers
-        self._versions = _version(key), _version(value)
+        self._versions = _versions(key, value)
 
     def check(self, key: Tensor, value: Tensor) -> None:
         """Refuse another memory, and one that was changed since.
@@ -54,7 +56,7 @@ class Source:
         """
         if self._by_numbers and _equal(key, self._key) and _equal(value, self._value):
             self._key, self._value, self._by_numbers = key, value, False
-            self._versions = _version(key), _version(value)
+            self._versions = _versions(key, value)
         pairs = ("memory", self._key, key), ("value", self._value, value)
         for (name, old, new), version in zip(pairs, self._versions, strict=True):
             if new is not old:
@@ -62,7 +64,7 @@ class Source:
                     f"this cache was filled from a {name} of shape {tuple(old.shape)}, and now another one of shape "
                     f"{tuple(new.shape)} came: use a new cache for each memory and each layer"
                 )
-            if _version(new) != version:
+            if not _is_at(new, version):
                 raise ValueError(
                     f"the {name} was changed in place after this cache had read it: use a new cache, or leave it as "
                     "it is"
@@ -92,13 +94,60 @@ class Source:
         return vars(self) | {"_by_numbers": True}
 
 
-def _version(x: Tensor) -> int | None:
-    """Count the changes in place; under inference mode nobody counts."""
-    return None if x.is_inference() else x._version
+def _version(x: Tensor) -> int | Tensor:
+    """Count the changes in place; under inference mode nobody counts, so this is a copy of the numbers."""
+    return x.clone() if x.is_inference() else x._version
+
+
+def _versions(key: Tensor, value: Tensor) -> tuple[int | Tensor, int | Tensor]:
+    first = _version(key)
+    return first, first if value is key else _version(value)
+
+
+def _is_at(x: Tensor, version: int | Tensor) -> bool:
+    """Whether nobody changed the numbers since; a NaN that stays is no change."""
+    if isinstance(version, Tensor):
+        return torch.equal(x.contiguous().view(torch.uint8), version.contiguous().view(torch.uint8))
+    return not x.is_inference() and x._version == version
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:
     return x.shape == y.shape and x.device == y.device and torch.equal(x, y)
+
+
+class Weights:
+    """The parameters that keys and values were made with: the very ones, as long as nobody changes them.
+
+    Torch counts changes in place, except those of a fused optimizer and those through ``.data``.
+    """
+
+    def __init__(self, *parts: nn.Module | None, of: object) -> None:
+        """Remember what some modules hold.
+
+        A module whose ``forward`` was replaced may bring its parameters anew for every call, as offloading does: of
+        such a module nothing is remembered.
+
+        :param parts: the modules, with all that is in them; None holds nothing.
+        :param of: the layer that they are parts of.
+        """
+        some = () if "forward" in vars(of) else parts
+        homes = [one._parameters for part in some if part is not None for one in _modules_of(part)]
+        self._at = [(home, name, x, _count(x)) for home in homes for name, x in home.items() if x is not None]
+
+    def unchanged(self) -> bool:
+        """Whether all of them are what they were."""
+        return all(home.get(name) is x and _count(x) == count for home, name, x, count in self._at)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Weights | None":
+        return None if any(id(x) in memo for *_, x, _ in self._at) else self  # a copied layer has others
+
+
+def _modules_of(part: nn.Module) -> list[nn.Module]:
+    return [] if "forward" in vars(part) else [part, *(one for child in part.children() for one in _modules_of(child))]
+
+
+def _count(x: Tensor) -> int:
+    return 0 if x.is_inference() else x._version
 
 
 Cache = TypeVar("Cache", bound="LayerCache")
@@ -119,7 +168,8 @@ class LayerCache:
     keeps_every_token = True  # whether it can go back to what it was some tokens ago
     _length = 0
     _layer: tuple[nn.Module, nn.Module] | None = None
-    _guest: tuple[tuple[nn.Module, nn.Module], Tensor, Tensor] | None = None  # admitted, not stored yet
+    _weights: Weights | None = None  # what was stored is made with them
+    _guest: tuple[Reader, Tensor, Tensor] | None = None  # admitted, not stored yet
 
     @property
     def length(self) -> int:
@@ -144,7 +194,12 @@ class LayerCache:
         maps = layer.W_k, layer.W_v
         if self._layer is not None and (maps[0] is not self._layer[0] or maps[1] is not self._layer[1]):
             raise ValueError("another layer filled this cache: make a new one for each layer, layer.new_cache()")
-        self._guest = maps, key, value
+        if self._weights is not None and not torch.compiler.is_compiling() and not self._weights.unchanged():
+            raise ValueError(
+                f"the parameters of {type(layer).__name__} were changed after this cache was filled, and what it keeps "
+                "was made with the old ones: make a new cache, layer.new_cache(), and feed the sequence again"
+            )
+        self._guest = layer, key, value
         return mask
 
     def position_ids(self, new: int) -> Int[Tensor, "b n"] | None:
@@ -182,6 +237,8 @@ class LayerCache:
         :param length: how many tokens stay, 0 to :attr:`length`.
         """
         self.check_crop(length)
+        if length == 0 < self._length:
+            self._weights = None
         self._length = length
 
     def check_crop(self, length: int) -> None:
@@ -204,7 +261,10 @@ class LayerCache:
 
         :param rows: numbers of batch entries from 0 on, (b,), one for each new entry.
         """
-        at = torch.as_tensor(rows)
+        try:
+            at = torch.as_tensor(rows)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"rows = {described(rows)}: give the numbers of batch entries in a list") from error
         if at.ndim != 1 or at.dtype not in (torch.long, torch.int) or not len(at):
             raise ValueError(f"rows = {described(rows)}: give the numbers of batch entries, whole numbers in one row")
         try:
@@ -212,6 +272,7 @@ class LayerCache:
         except IndexError as error:
             raise ValueError(f"rows = {described(rows)}: {error}; give numbers of batch entries, from 0 on") from error
 
+    @checked
     def repeat(self, times: int) -> None:
         """Let ``times`` batch entries go on from each one, side by side, as several answers to one prompt need it.
 
@@ -227,7 +288,10 @@ class LayerCache:
     def _stored(self) -> None:
         """Remember which layer it was that filled this cache."""
         if self._guest is not None:
-            self._layer, self._guest = self._guest[0], None
+            layer, self._guest = self._guest[0], None
+            self._layer = layer.W_k, layer.W_v
+            if self._weights is None and not torch.compiler.is_compiling():
+                self._weights = Weights(*(getattr(layer, name) for name in layer.stores), of=layer)
 
     def __deepcopy__(self: Cache, memo: dict[int, Any]) -> Cache:
         new = type(self).__new__(type(self))
@@ -240,7 +304,7 @@ class LayerCache:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_layer", "_guest")}
+        return {name: value for name, value in vars(self).items() if name not in ("_layer", "_weights", "_guest")}
 
 
 class MemoryCache(LayerCache):
@@ -432,6 +496,7 @@ class WindowCache(KeyValueCache):
         check_whole(new=new)
         return self.place + new <= self.capacity
 
+    @checked
     def mask(self, new: int) -> Bool[Tensor, "i t"] | None:
         """Show each of ``new`` tokens what is in its window, and the first tokens; None where that is everything.
 
@@ -632,7 +697,7 @@ def check_continues(k: Tensor, v: Tensor, old_k: Tensor, old_v: Tensor) -> None:
     if _row(k) != _row(old_k) or _row(v) != _row(old_v):
         raise ValueError(
             f"keys and values (batch, heads, width, type) of {_row(k)} and {_row(v)} do not continue the cache's, "
-            f"of {_row(old_k)} and {_row(old_v)}: use a new cache, one for each layer"
+            f"of {_row(old_k)} and {_row(old_v)}: use a new cache, one for each layer, batch and type of the numbers"
         )
 
 
@@ -651,7 +716,11 @@ def refuse_overflow(capacity: int, end: int) -> NoReturn:
 
 
 def _room(x: Tensor, capacity: int) -> Tensor:
-    return torch.empty(*x.shape[:2], capacity, x.shape[3], dtype=x.dtype, device=x.device)
+    try:
+        return torch.empty(*x.shape[:2], capacity, x.shape[3], dtype=x.dtype, device=x.device)
+    except RuntimeError as error:
+        refuse_sizes(error, {"capacity": capacity})
+        raise
 
 
 def _row(x: Tensor) -> tuple[int, int, int, torch.dtype]:

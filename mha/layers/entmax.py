@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.functional.core import NO_CHANGES, Changes
-from mha.functional.entmax import NEAREST, ROUNDS, Alpha, check_alpha, entmax_of_heads
+from mha.functional.entmax import NEAREST, ROUNDS, Alpha, asked, check_alpha, entmax_of_heads
 from mha.layers.cost import Cost, Part
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
@@ -106,7 +106,7 @@ class EntmaxAttention(Heads):
         now = self.fixed_alpha, None if self.fixed_alpha.is_inference() else self.fixed_alpha._version
         if self._asked is None or self._asked[0] is not now[0] or self._asked[1] is None or self._asked[1] != now[1]:
             above = self.fixed_alpha - 1 >= NEAREST
-            self._asked = *now, (bool(above.all()), bool(above.any()))
+            self._asked = *now, (asked(above.all(), otherwise=False), asked(above.any(), otherwise=True))
         return self._asked[2]
 
     @torch.no_grad()

@@ -11,13 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_finite, check_like_weights, checked
+from mha.checks import check_finite, checked
 from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_rotation, group_heads, likeness, rotate_group
-from mha.layers.inputs import check_groups
+from mha.layers.inputs import check_groups, check_input
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 from mha.layers.projections import settled
+
+SHARED = ("W_k.weight", "W_k.bias", "W_v.weight", "W_v.bias")
 
 
 class GroupedAttention(Heads):
@@ -68,15 +70,31 @@ class GroupedAttention(Heads):
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
-        """Let every head have keys and values of its own."""
+        """Let the heads of a plain layer have keys and values of their own, and share those that are shared already.
+
+        So ``GroupedAttention.from_plain(layer, kv_heads=4)`` also takes a layer with 8 KV heads, or with 2.
+        """
+        if isinstance(layer, GroupedAttention) and issubclass(cls, type(layer)):
+            return layer._keywords() | {"kv_heads": layer.kv_heads, "positions": layer.positions}
         return layer.settings() | {"kv_heads": layer.heads}
 
+    def _other_way(self) -> str:
+        return f", or change its number of KV heads with {type(self).__name__}.from_plain(layer, kv_heads=…)"
+
     def _become(self, layer: Heads) -> None:
-        """Let each shared head be the mean of the heads that it replaces."""
-        groups = (self.kv_heads, layer.heads // self.kv_heads, layer.d_head)
+        """Let each KV head be the mean of those that its query heads have read until now."""
+        given = dict(layer.named_parameters())
         for name, new in self.named_parameters():
-            old = layer.get_parameter(name)
-            new.copy_(old.unflatten(0, groups).mean(1).flatten(0, 1) if name[:3] in ("W_k", "W_v") else old)
+            if name in given:
+                new.copy_(self._pooled(given[name], layer) if name in SHARED else given[name])
+            elif name.endswith("bias"):
+                new.zero_()
+
+    def _pooled(self, rows: Tensor, layer: Heads) -> Tensor:
+        if self.kv_heads == layer.kv_heads:
+            return rows
+        read = rows.unflatten(0, (layer.kv_heads, layer.d_head)).repeat_interleave(layer.heads // layer.kv_heads, 0)
+        return read.unflatten(0, (self.kv_heads, -1)).mean(1).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,8 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     :param kv_heads: how many groups of heads there will be.
     :param regroup: whether heads may be reordered; otherwise neighbors make a group.
     :Raises: ValueError where ``kv_heads`` does not divide the heads, where heads share keys already, where keys and
-        values come from inputs of other widths, where x has fewer rows than a head has channels.
+        values come from inputs of other widths, where x has fewer rows than a head has channels; for a layer with
+        gates, norms or anything else between projections and output, and for positions that rotate a part of each head.
     :Source: Jin et al. 2024, "Align Attention Heads Before Merging Them".
     :Differs from the paper: groups are found from the similarity that the best rotations reach, in closed form, and by
         swaps from several random initial orders; the later gradual change with gates is left out.
@@ -119,7 +138,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
     """
     layer = settled(layer)
     check_alignable(layer, kv_heads)
-    check_like_weights("x", x, layer.W_k.weight)
+    check_input("x", x, layer.W_k)
     check_finite(x=x)
     if x.shape[0] * x.shape[1] < layer.d_head:
         raise ValueError(
@@ -139,6 +158,7 @@ def align_heads(layer: Heads, x: Float[Tensor, "b n m"], kv_heads: int, *, regro
         rotation_k[group], rotation_v[group] = rotate_group(k[group], rotary), rotate_group(v[group], None)
     order = [head for group in groups for head in group]
     _write(new, order, rotation_k, rotation_v)
+    check_unchanged(layer, new, x)
     after = {"keys": likeness(k @ rotation_k, groups), "values": likeness(v @ rotation_v, groups)}
     return Aligned(new, groups, before, after)
 
@@ -164,6 +184,11 @@ def _write(layer: Heads, order: list[int], rotation_k: Tensor, rotation_v: Tenso
 
 def check_alignable(layer: Heads, kv_heads: int) -> None:
     """Refuse what cannot be aligned."""
+    if not layer.is_plain and type(layer) is not GroupedAttention:
+        raise ValueError(
+            f"{type(layer).__name__} does more than project, attend and mix, and what it does beside would not turn "
+            "with its heads: align a plain layer (MultiHeadAttention)"
+        )
     if layer.kv_heads != layer.heads:
         raise ValueError(f"{layer.heads} heads share {layer.kv_heads} KV heads already: align the plain layer")
     if kv_heads < 1 or layer.heads % kv_heads:
@@ -173,4 +198,19 @@ def check_alignable(layer: Heads, kv_heads: int) -> None:
     if set(widths) != {layer.d_model}:
         raise ValueError(
             f"keys and values come from widths {widths}, queries from {layer.d_model}: one x feeds only one"
+        )
+
+
+def check_unchanged(old: Heads, new: Heads, x: Tensor) -> None:
+    """Refuse positions that the rotated heads do not commute with: on a few tokens the output differs."""
+    few, training = x.flatten(0, 1)[None, :16], old.training
+    try:
+        right, found = old.eval()(few), new.eval()(few)
+    finally:
+        old.train(training)
+        new.train(training)
+    if not torch.allclose(found, right, rtol=0, atol=1e-3 * float(right.abs().max())):
+        raise ValueError(
+            f"this layer has {type(old.positions).__name__} inside, and keys that are rotated as the heads want it "
+            "would not fit them: align a layer without positions, or whose positions rotate whole heads"
         )

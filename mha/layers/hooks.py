@@ -96,10 +96,11 @@ def watch(model: nn.Module, *places: str, detach: bool = True) -> Iterator[Seen]
         return hook
 
     with ExitStack() as stack:
+        calls = _calls(stack, model)
         for path, tap in order.items():
             stack.callback(tap.register_forward_hook(remember(path)).remove)
         yield seen
-    if not seen:
+    if not seen and not calls:
         refuse_silence("nothing was seen")
 
 
@@ -131,11 +132,12 @@ def edit(
     edits = {place: function for place, function in places.items() if function is not None}
     ran = _Ran()
     with ExitStack() as stack:
+        calls = _calls(stack, model)
         for place, function in edits.items():
             for tap in _taps(model, (place,)).values():
                 stack.callback(tap.register_forward_hook(partial(ran.change, place, function)).remove)
         yield
-    if edits and not ran.times:
+    if edits and not ran.times and not calls:
         refuse_silence(f"the edit of {', '.join(edits)} never ran")
     if ran.waiting > 0:
         raise RuntimeError(
@@ -172,6 +174,20 @@ def _repeated_later() -> int:
                 return int(torch.is_grad_enabled())
         frame = frame.f_back
     return 0
+
+
+def _calls(stack: ExitStack, model: nn.Module) -> list[bool]:
+    """Return a list with an entry for each call of a model of which nothing is compiled: what such a call did not show,
+    such as attention in the first step of a feedback model, it did not do.
+    """
+    calls: list[bool] = []
+
+    def note(*_: Any) -> None:
+        if not any(one._compiled_call_impl is not None for one in model.modules()):
+            calls.append(True)
+
+    stack.callback(model.register_forward_pre_hook(note).remove)
+    return calls
 
 
 def refuse_silence(what: str) -> NoReturn:

@@ -12,10 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_is_tensor, check_like_weights, described
+from mha.checks import check_flag, check_is_tensor, check_like_weights, check_tensor, described
 from mha.functional.masks import check_mask
 from mha.layers.cache import LayerCache
-from mha.layers.projections import as_linear, first_parameter
+from mha.layers.projections import as_linear, weight_of
 
 
 @runtime_checkable
@@ -55,17 +55,26 @@ def default_inputs(query: Tensor, key: Tensor | None, value: Tensor | None, is_c
     return key, key if value is None else value
 
 
-def check_nested(layer: nn.Module, plain: bool) -> None:
+def nested_ones(**inputs: Any) -> list[str]:
+    """Name the nested tensors among a layer's inputs.
+
+    :param inputs: query, key and value as they were given.
+    """
+    return [name for name, x in inputs.items() if isinstance(x, Tensor) and x.is_nested]
+
+
+def check_nested(layer: nn.Module, nested: list[str], plain: bool) -> None:
     """Refuse nested tensors where torch has no kernel for what a layer does with them.
 
     :param layer: the layer that was called.
-    :param plain: whether nothing but the four projections and torch's kernel is asked for.
+    :param nested: which of its inputs are nested.
+    :param plain: whether nothing but the four projections and torch's kernel is asked for, of nested inputs only.
     """
     if not plain:
         raise ValueError(
-            f"query is a nested tensor: {type(layer).__name__} can read it only without masks, a cache, positions, "
-            "shared heads and changes. Pad it with torch.nested.to_padded_tensor(x, 0.0) and give mask="
-            "mha.padding_mask(lengths)"
+            f"{nested[0]} is a nested tensor: {type(layer).__name__} can read it only without masks, a "
+            "cache, positions, shared heads and changes, and beside inputs that are nested too. Pad it with "
+            "torch.nested.to_padded_tensor(x, 0.0) and give mask=mha.padding_mask(lengths)"
         )
 
 
@@ -109,11 +118,11 @@ def check_batch(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 def check_input(name: str, x: Any, linear: nn.Module) -> None:
     """Refuse an input that a projection cannot take."""
-    weight, width = getattr(linear, "weight", None), getattr(linear, "in_features", None)
-    if not isinstance(weight, Tensor):
-        weight = first_parameter(linear)
+    weight, width = weight_of(linear), getattr(linear, "in_features", None)
     if (
         isinstance(x, Tensor)
+        and x.layout is torch.strided
+        and not x.is_nested
         and x.ndim == 3
         and x.shape[2] == width
         and weight is not None
@@ -136,12 +145,12 @@ def check_input(name: str, x: Any, linear: nn.Module) -> None:
     if 0 in x.shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: an empty batch or sequence cannot be attended to")
     if weight is not None:
-        check_like_weights(name, x, weight)
+        check_like_weights(name, x, weight, linear)
 
 
 def check_positions(positions: nn.Module | None, query: Tensor, key: Tensor) -> None:
     """Refuse to compare positions of two different sequences."""
-    if positions is not None and not is_same(key, query):
+    if positions is not None and not getattr(positions, "across", False) and not is_same(key, query):
         raise ValueError(
             f"this layer has {type(positions).__name__}, which compare positions within one sequence, but the key is "
             "another sequence: use a layer without positions for cross-attention"
@@ -163,6 +172,7 @@ def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:
     """Refuse a mask that does not say plainly who may look at whom."""
     i, j = query.shape[1], key.shape[1]
     plain = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.device == query.device
+    plain = plain and mask.layout is torch.strided and not mask.is_nested
     if not (plain and mask.ndim == 2 and mask.shape[0] == i and mask.shape[1] == j):
         check_mask(mask, (query.shape[0], heads, i, j), query.device)
 
@@ -179,6 +189,23 @@ def check_heads(heads: Tensor, number: int, linear: nn.Module) -> None:
     if not heads.is_floating_point():
         raise TypeError(f"heads have dtype {heads.dtype}, but must be floating point")
     check_like_weights("heads", heads, as_linear(linear, "W_o").weight)
+
+
+def fitting_gates(gates: Tensor, q: Tensor, v: Tensor) -> Tensor:
+    """Return gates with an axis of channels; refuse those of other heads, tokens, widths or types.
+
+    :param gates: (b, h, i) or (b, h, i, d).
+    :param q: the queries, (b, h, i, …).
+    :param v: the values, (…, d).
+    """
+    check_tensor(gates=gates)
+    whole = (*q.shape[:-1], v.shape[-1])
+    if tuple(gates.shape) not in (whole[:-1], whole) or gates.dtype != q.dtype or gates.device != q.device:
+        raise ValueError(
+            f"gates has shape {tuple(gates.shape)} and {gates.dtype} on {gates.device}, but must have shape "
+            f"{whole[:-1]} or {whole} and {q.dtype} on {q.device}"
+        )
+    return gates[..., None] if gates.ndim < len(whole) else gates
 
 
 def head_width(d_model: int, heads: int, d_head: int | None) -> int:

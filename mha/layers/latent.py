@@ -18,7 +18,16 @@ from mha.functional.core import NO_CHANGES, Changes, split_heads
 from mha.functional.latent import Latent, count_forms, fit_latent
 from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, Part, count_linear, count_weights
-from mha.layers.inputs import check_cache, check_input, check_positions, check_visible, default_inputs, is_same
+from mha.layers.inputs import (
+    check_cache,
+    check_input,
+    check_nested,
+    check_positions,
+    check_visible,
+    default_inputs,
+    is_same,
+    nested_ones,
+)
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions, RotaryPositions
 from mha.layers.projections import settled
@@ -110,7 +119,8 @@ class LatentAttention(Heads):
     :Taught in: compress.
     """
 
-    reads = ("latents", "keys and values")
+    reads: tuple[str, ...] = ("latents", "keys and values")
+    stores: tuple[str, ...] = ("W_down", "W_rotary_k", "norm_latent")
     inseparable = None
     of_heads = ("W_rotary_q",)
 
@@ -238,7 +248,7 @@ class LatentAttention(Heads):
         :param x: latents, or compressed queries.
         :param norm: the norm that they pass, if there is one.
         """
-        return x if norm is None else norm(x.to(norm.weight)).to(x)
+        return x if norm is None else norm(x.to(norm.weight.dtype)).to(x)
 
     def queries(self, x: Tensor, start: int) -> Tensor:
         """Make the queries of tokens at positions from ``start`` on: their own channels, then the rotated ones.
@@ -359,6 +369,8 @@ class LatentAttention(Heads):
         cache: LayerCache | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Ask once for everything that could go wrong, values that come from elsewhere than the keys among it."""
+        if nested := nested_ones(query=query, key=key, value=value):
+            check_nested(self, nested, False)
         key, value = default_inputs(query, key, value, is_causal)
         check_input("query", query, self.W_q if self.W_down_q is None else self.W_down_q)
         check_input("key", key, self.W_down)

@@ -335,6 +335,7 @@ class DeltaAttention(Heads):
     """
 
     reads = ("one state", "keys and values")
+    stores: tuple[str, ...] = ("W_k", "W_v", "write", "decay")
     inseparable = None
     beyond_steps = "β and α come from the layer's input"
     of_heads = ("write", "decay")

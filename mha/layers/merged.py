@@ -157,7 +157,8 @@ class MergedAttention(Heads):
             check_call(query, key, own_mask, cache)
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
-        heads = self._read(q, k, v, mask, is_causal=is_causal, changes=self._with_watchers(self.changes()))
+        changes = self._with_watchers(self.changes())
+        heads = self._read(q, k, v, mask, is_causal=is_causal, scale=self.scale, changes=changes)
         return self._merge(self.at_heads(self.add_average(heads, query, own_mask, cache)))
 
     def add_average(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import ELSEWHERE, checked, described, refuse_elsewhere
+from mha.checks import ELSEWHERE_ONLY, checked, described, refuse_elsewhere
 from mha.functional import core
 from mha.functional.attention import check_dropout, check_qkv, check_settings, check_visible
 from mha.functional.core import NO_CHANGES, Changes
@@ -55,6 +55,7 @@ class Heads(nn.Module):
     beyond_steps: str | None = None  # what the formula needs that :meth:`attend` is not given
     of_heads: tuple[str, ...] = ()  # parts with equally many rows for each head, beside the four projections
     reads: tuple[str, ...] = ("keys and values",)  # what it can go on from, of what caches keep
+    stores: tuple[str, ...] = ("W_k", "W_v")  # parts that make what caches keep
     scale: float | None = None  # of the scores; 1/√d where it is None
 
     @checked
@@ -106,7 +107,7 @@ class Heads(nn.Module):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Call the layer; keywords of other libraries are refused with what does the same here."""
-        if named and not ELSEWHERE.keys().isdisjoint(named):
+        if named and not ELSEWHERE_ONLY.isdisjoint(named):
             refuse_elsewhere(type(self).__name__, list(named))
         return super().__call__(*inputs, **named)
 
@@ -170,6 +171,11 @@ class Heads(nn.Module):
         """Say what this kind of layer changes between scores and weights; plain attention changes nothing."""
         return NO_CHANGES
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether the head outputs are multiplied by gates."""
+        return type(self)._gates is not Heads._gates
+
     def _gates(self, query: Tensor, q: Tensor) -> Tensor | None:
         """Make what the head outputs are multiplied by, (b, h, i, 1) or (b, h, i, d); plain attention has no gates."""
         return None
@@ -232,11 +238,13 @@ class Heads(nn.Module):
         cache: LayerCache | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Ask once for everything that could go wrong; return key, value and the mask that holds."""
-        if isinstance(query, Tensor) and query.is_nested:
-            other = self.beyond_steps is not None or type(self)._project is not Heads._project
+        if nested := inputs.nested_ones(query=query, key=key, value=value):
+            steps = ("forward", "_project", "_read")
+            other = self.beyond_steps is not None or any(getattr(type(self), s) is not getattr(Heads, s) for s in steps)
             changed = other or bool(self._with_watchers(self.changes()))
             extra = is_causal or mask is not None or cache is not None or self.kv_heads != self.heads
-            inputs.check_nested(self, not (changed or extra or self.positions is not None))
+            alone = len(nested) == 1 + (key is not None) + (value is not None)
+            inputs.check_nested(self, nested, alone and not (changed or extra or self.positions is not None))
         key, value = inputs.default_inputs(query, key, value, is_causal)
         inputs.check_inputs(self, query, key, value)
         if self.positions is not None:
@@ -306,7 +314,7 @@ class Heads(nn.Module):
         self._check_steps(gates)
         self._check_qkv(q, k, v)
         check_visible(q, k, mask)
-        gates = gates[..., None] if gates is not None and gates.ndim == 3 else gates
+        gates = None if gates is None else inputs.fitting_gates(gates, q, v)
         return self._attend(q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes)
 
     def _check_steps(self, gates: Tensor | None) -> None:
@@ -317,7 +325,7 @@ class Heads(nn.Module):
                 f"{name}.attend(q, k, v) would leave out what is special in this layer: {self.beyond_steps}. Call "
                 "layer(query, …); for softmax attention on q, k and v call mha.attend(q, k, v)"
             )
-        if gates is None and type(self)._gates is not Heads._gates:
+        if gates is None and self.is_gated:
             raise ValueError(
                 f"gates = None: {name} multiplies its head outputs by gates, which come from the query. Call "
                 'layer(query, …), or give gates=…, as mha.watch(layer, "gates") shows them'
@@ -355,13 +363,21 @@ class Heads(nn.Module):
         :Raises: ValueError for another kind of layer, and for positions that the variant has no room for.
         """
         if not self.is_plain:
-            raise ValueError(f"{type(self).__name__} is no plain layer: give a MultiHeadAttention")
+            raise ValueError(f"{type(self).__name__} is no plain layer: give a MultiHeadAttention{self._other_way()}")
         if self.positions is not None and not positions:
             inside = type(self.positions).__name__
             raise ValueError(
                 f"this layer has {inside} inside, which belong to heads of their own: take one without them"
             )
-        keywords = {
+        return self._keywords(biases) | ({"positions": self.positions} if positions else {})
+
+    def _other_way(self) -> str:
+        """Say what can be made of a layer that is not plain; an error ends with it."""
+        return ""
+
+    def _keywords(self, biases: str = "qkvo") -> dict[str, Any]:
+        """Return the keywords that all layers have, except positions."""
+        return {
             "d_model": self.d_model,
             "heads": self.heads,
             "d_head": self.d_head,
@@ -370,7 +386,6 @@ class Heads(nn.Module):
             "bias": "".join(letter for letter in biases if getattr(self, f"W_{letter}").bias is not None),
             "dropout": self.dropout,
         }
-        return keywords | ({"positions": self.positions} if positions else {})
 
     @classmethod
     @checked
@@ -384,10 +399,12 @@ class Heads(nn.Module):
         """
         if not isinstance(layer, Heads):
             raise TypeError(f"layer = {described(layer)}: it must be a layer with heads, such as MultiHeadAttention")
-        layer = settled(layer)
+        layer = settled(layer, *layer.of_heads)
         like = layer.W_q.weight
         new = cls(**(cls.plain_settings(layer) | settings), device=like.device, dtype=like.dtype)
         new._become(layer)
+        if layer.scale is not None:
+            new.scale = layer.scale
         for name, parameter in layer.named_parameters():  # what was frozen stays frozen
             if not parameter.requires_grad and (same := dict(new.named_parameters()).get(name)) is not None:
                 same.requires_grad_(False)
@@ -467,7 +484,9 @@ class MultiHeadAttention(Heads):
 
     :Costs: 4 · d_model² parameters and 8·n·d_model² + 4·n²·d_model FLOPs, whatever the number of heads.
     :Shapes: returns (b, i, d_model).
-    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out.
+    :Raises: ValueError or TypeError for shapes, dtypes or masks that do not fit, each with the way out. For second
+        derivatives torch raises RuntimeError, because its fused kernel has none: take them while the weights are
+        watched, or under torch.nn.attention.sdpa_kernel(SDPBackend.MATH).
     :Source: Vaswani et al. 2017, section 3.2.2.
     :Taught in: why_many_heads, split_and_merge, output_projection, positions.
     """

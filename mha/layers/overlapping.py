@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha.checks import check_tensor, check_whole, checked
+from mha.checks import LAYERS, check_tensor, check_whole, checked
 from mha.functional.attention import merge_heads
 from mha.layers.cache import LayerCache
 from mha.layers.cost import Cost, Part, count_attention
@@ -138,6 +138,7 @@ def overlap_schedule(layers: int, *, first: int = 0, every: int = 1, falling: bo
     """
     if layers < 1 or first < 0 or every < 1:
         raise ValueError(f"layers = {layers}, first = {first}, every = {every}: at least 1, 0 and 1")
+    check_whole(1, LAYERS, layers=layers)
     rising = [first + layer // every for layer in range(layers)]
     return rising[::-1] if falling else rising
 

@@ -149,6 +149,7 @@ class RelativePositions(nn.Module):
     """
 
     bias: Callable[[Tensor], Tensor] | None = None
+    across = False  # whether keys may be of another sequence than queries
 
     def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Mark queries or keys at positions ``start`` to ``start + n - 1``.

@@ -24,7 +24,8 @@ NAMES = ("W_q", "W_k", "W_v", "W_o")
 
 def is_plain(part: nn.Module) -> bool:
     """Whether a projection is torch's linear map with parameters of its own: no adapter, nothing computed anew."""
-    return type(part).forward is nn.Linear.forward and isinstance(part._parameters.get("weight"), Tensor)
+    own = type(part).forward is nn.Linear.forward and "forward" not in vars(part)
+    return own and isinstance(part._parameters.get("weight"), Tensor)
 
 
 @torch.no_grad()
@@ -38,16 +39,16 @@ def as_linear(part: nn.Module, name: str) -> nn.Linear:
     :param name: what an error calls it.
     :Raises: ValueError where it computes something other than a linear map with a bias.
     """
-    if isinstance(part, nn.Linear) and is_plain(part):
+    if isinstance(part, nn.Linear) and (is_plain(part) or _only_writes_it_differently(part)):
         return part
-    widths = (one.in_features for one in part.modules() if isinstance(getattr(one, "in_features", None), int))
-    width, like = next(widths, None), first_parameter(part)
+    widths = (getattr(one, "in_features", None) for one in part.modules())
+    width, like = next((width for width in widths if isinstance(width, int)), None), first_parameter(part)
     modes = [(one, one.training) for one in part.modules()]
     try:
         if width is None:
             raise ValueError("no part of it has in_features")
         part.eval()
-        eye = torch.eye(width) if like is None else torch.eye(width, dtype=like.dtype, device=like.device)
+        eye = torch.eye(width) if like is None else torch.eye(width, dtype=like.dtype, device=_device_of(like))
         bias = part(torch.zeros_like(eye[:1]))[0]
         weight = (part(eye) - bias).mT.contiguous()
         probe = torch.arange(3.0 * width, dtype=torch.float64).sin().view(3, width).to(eye)
@@ -71,6 +72,16 @@ def as_linear(part: nn.Module, name: str) -> nn.Linear:
     return new.train(part.training)
 
 
+def _only_writes_it_differently(part: nn.Linear) -> bool:
+    """Whether a class of its own has torch's two parameters, nothing else, and computes the same with them."""
+    own = set(part._parameters) == {"weight", "bias"} and not part._modules and isinstance(part.weight, nn.Parameter)
+    if not own or not part.weight.is_floating_point() or part.weight.is_meta:
+        return False
+    probe = torch.arange(3.0 * part.in_features).sin().view(3, -1).to(part.weight)
+    found = part(probe)
+    return torch.allclose(found, F.linear(probe, part.weight, part.bias), rtol=64 * torch.finfo(found.dtype).eps)
+
+
 def with_parts(layer: Module, parts: dict[str, nn.Module]) -> Module:
     """Return a layer that shares everything with this one, but some of its parts.
 
@@ -85,12 +96,15 @@ def with_parts(layer: Module, parts: dict[str, nn.Module]) -> Module:
 def settled(layer: Module, *more: str) -> Module:
     """Return a layer whose projections are linear maps with parameters of their own: the layer itself, if they are.
 
+    A projection whose class says ``is_settled`` (one with a norm) has parameters of its own, and is left as it is.
+
     :param layer: a layer with the four projections.
     :param more: names of further projections.
     :Raises: ValueError where one of them is no linear map.
     """
     parts = {name: getattr(layer, name, None) for name in (*NAMES, *more)}
-    odd = {name: part for name, part in parts.items() if isinstance(part, nn.Module) and not is_plain(part)}
+    own = {name for name, part in parts.items() if getattr(type(part), "is_settled", False)}
+    odd = {n: part for n, part in parts.items() if isinstance(part, nn.Module) and n not in own and not is_plain(part)}
     return with_parts(layer, {name: as_linear(part, name) for name, part in odd.items()}) if odd else layer
 
 
@@ -106,6 +120,21 @@ def check_own_weights(module: nn.Module) -> None:
                 f"the weight of {path or 'this module'} is computed anew at every call (by pruning, a parametrization "
                 f"or an adapter), so what is written into it would be lost. {REMEDY}"
             )
+
+
+def _device_of(x: Tensor) -> torch.device:
+    """The device that inputs must be on: what was offloaded to the meta device is brought back to where they are."""
+    return torch.get_default_device() if x.is_meta else x.device
+
+
+def weight_of(part: nn.Module) -> Tensor | None:
+    """Return the weight of a projection; where it has no tensor of that name (an adapter, a quantized module), another
+    parameter, or None.
+
+    :param part: a projection, or what is in its place.
+    """
+    weight = getattr(part, "weight", None)
+    return weight if isinstance(weight, Tensor) else first_parameter(part)
 
 
 def first_parameter(part: nn.Module) -> Tensor | None:

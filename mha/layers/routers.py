@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mha.checks import check_like_weights, check_no_nan, check_tensor, check_whole, checked
 from mha.layers.hooks import Tap
+from mha.layers.projections import is_plain
 
 
 def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
@@ -32,7 +33,7 @@ def choose(scores: Float[Tensor, "b h i"], count: int) -> Bool[Tensor, "b h i"]:
 
 def _best(scores: Tensor, count: int) -> Tensor:
     best = scores.topk(count, dim=1).indices
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, 1)
 
 
 @checked
@@ -67,7 +68,7 @@ def check_routed(x: Tensor, q: Tensor, linear: nn.Module | None) -> None:
     if (q.shape[0], q.shape[2]) != x.shape[:2]:
         raise ValueError(f"x has shape {tuple(x.shape)}, but the queries q have {tuple(q.shape)}: they must be of x")
     if isinstance(linear, nn.Linear):
-        check_like_weights("x", x, linear.weight)
+        check_like_weights("x", x, linear.weight, linear)
         if x.shape[2] != linear.in_features:
             raise ValueError(
                 f"x has shape {tuple(x.shape)}, but this router was built for {linear.in_features} channels"
@@ -141,8 +142,11 @@ class HeadRouter(nn.Module):
 
     def _scores(self, x: Tensor) -> Iterator[Tensor]:
         """The scores of ``W_s``, ``W_r`` and ``W_h``, of those that there are, from one product: three are slower."""
-        parts = [part.weight for part in (self.W_s, self.W_r, self.W_h) if part is not None]
-        return iter(F.linear(x, torch.cat(parts)).mT.split([len(part) for part in parts], 1))
+        parts = [part for part in (self.W_s, self.W_r, self.W_h) if part is not None]
+        if not all(is_plain(part) for part in parts):  # an adapter, or quantized
+            return (part(x).mT for part in parts)
+        weights = [part.weight for part in parts]
+        return iter(F.linear(x, torch.cat(weights)).mT.split([len(weight) for weight in weights], 1))
 
     def _share(self, scores: Tensor) -> Tensor:
         gates = scores.softmax(1)

@@ -71,6 +71,8 @@ class SelfAttention(nn.Module):
         :param mask: (i, j) or (b, 1, i, j), True = may look; everything may be looked at unless given.
         :param is_causal: whether each token sees only itself and what came before.
         """
+        if nested := inputs.nested_ones(query=query, key=key, value=value):
+            inputs.check_nested(self, nested, False)
         key, value = inputs.default_inputs(query, key, value, is_causal)
         inputs.check_inputs(self, query, key, value)
         if mask is not None:

@@ -31,31 +31,52 @@ def check_choice(layer: Divided, heads: Iterable[int]) -> list[int]:
             f"heads {shown} of {name} cannot be taken out: {layer.inseparable}. Silence them with mha.edit, or take "
             "heads of the plain layer, and then from_plain"
         )
+    if "forward" in vars(layer):
+        raise ValueError(
+            f"the forward of this {name} was replaced, as offloading does, and a smaller layer would go on with "
+            "the old one: take that back first (remove_hook_from_module of accelerate, or del layer.forward)"
+        )
     chosen = head_numbers(layer.heads, heads)
     group = layer.heads // layer.kv_heads
     groups = [list(range(start, start + group)) for start in range(0, layer.heads, group)]
     torn = [one for one in groups if 0 < len(set(one) & set(chosen)) < group]
     if torn:
-        raise ValueError(f"{name} shares keys within the groups {groups}: take or leave all of {torn[0]} together")
+        raise ValueError(
+            f"{name} shares keys within the groups {groups}: take or leave all of {torn[0]} together. The functions of "
+            "mha.analysis count groups in the place of heads with groups=True"
+        )
     return chosen
 
 
-def head_numbers(number: int, heads: Iterable[int], *, some: bool = True) -> list[int]:
+def head_numbers(number: int, heads: Iterable[int], *, some: bool = True, name: str = "heads") -> list[int]:
     """Return the numbers of heads in the layer's order; refuse what is none of its ``number`` heads, and none where
     ``some`` are needed.
 
     :param number: how many heads there are.
     :param heads: the chosen numbers, each once.
     :param some: whether at least one is needed.
+    :param name: what an error calls them.
     """
     if isinstance(heads, int | str) or not isinstance(heads, Iterable):
-        raise TypeError(f"heads = {heads!r}: give their numbers in a list")
+        raise TypeError(f"{name} = {heads!r}: give their numbers in a list")
     chosen = list(heads)
-    check_whole(None, **{f"heads[{n}]": head for n, head in enumerate(chosen)})
+    check_whole(None, **{f"{name}[{n}]": head for n, head in enumerate(chosen)})
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(number)) or (some and not chosen):
         least = "at least one, " if some else ""
-        raise ValueError(f"heads {chosen} of a layer with {number}: give {least}each once, from 0 to {number - 1}")
+        raise ValueError(f"{name} {chosen} of a layer with {number}: give {least}each once, from 0 to {number - 1}")
     return sorted(chosen)
+
+
+def heads_in(layer: Divided, groups: Iterable[int], *, some: bool = True) -> list[int]:
+    """List the query heads of some groups; a group is a KV head with the query heads that share it.
+
+    :param layer: the layer; where no heads share keys, every head is a group.
+    :param groups: the numbers of the groups, each once.
+    :param some: whether at least one is needed.
+    """
+    size = layer.heads // layer.kv_heads
+    chosen = head_numbers(layer.kv_heads, groups, some=some, name="groups")
+    return [head for group in chosen for head in range(group * size, (group + 1) * size)]
 
 
 def rows_of(heads: list[int], width: int) -> Tensor:

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mha.checks import (
+    check_floating,
     check_functions,
     check_like_weights,
-    check_tensor,
     check_whole,
     checked,
     described,
@@ -23,6 +23,7 @@ from mha.layers.cache import ModelCache
 from mha.layers.cost import Cost, count_linear, count_weights
 from mha.layers.multi_head import MultiHeadAttention
 from mha.layers.positions import SinusoidalPositions
+from mha.layers.projections import weight_of
 from mha.models.inputs import check_kind_of_cache, check_token_numbers
 
 Make = Callable[[], nn.Module]
@@ -52,7 +53,11 @@ def made(name: str, make: Callable[..., Any], *sizes: int) -> Any:
     """
     if not callable(make):
         raise TypeError(f"{name} = {described(make)}: it must be a function that makes a module of torch")
-    module = make(*sizes)
+    try:
+        module = make(*sizes)
+    except TypeError as error:
+        how = f"the width {sizes[0]}" if sizes else "nothing"
+        raise TypeError(f"{name} = {described(make)} makes no module when it is given {how}: {error}") from error
     if not callable(module):
         raise TypeError(f"{name} = {described(make)} returned {described(module)}: it must return a module of torch")
     return module
@@ -136,10 +141,12 @@ class FeedForward(nn.Module):
 
         :param x: one vector for each token, (b, n, d_model).
         """
-        check_tensor(3, x=x)
-        if x.shape[-1] != self.widen.in_features:
+        check_floating(3, x=x)
+        if x.shape[-1] != getattr(self.widen, "in_features", x.shape[-1]):
             raise ValueError(f"x of shape {tuple(x.shape)} has {x.shape[-1]} channels, not {self.widen.in_features}")
-        check_like_weights("x", x, self.widen.weight)
+        weight = weight_of(self.widen)
+        if weight is not None:
+            check_like_weights("x", x, weight, self.widen)
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(x))))
 
     @checked
@@ -187,10 +194,10 @@ class Residual(nn.Module):
         :param x: one vector for each token, (b, n, d_model).
         :param part: a function from (b, n, d_model) to (b, n, d_model).
         """
-        check_tensor(3, x=x)
+        check_floating(3, x=x)
         check_functions(part=part)
         for weight in self.norm.parameters():
-            check_like_weights("x", x, weight)
+            check_like_weights("x", x, weight, self.norm)
         if self.norm_first:
             return x + self.dropout(part(self.norm(x)))
         return self.norm(x + self.dropout(part(x)))

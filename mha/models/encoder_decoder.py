@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_tensor, check_whole, checked
+from mha.checks import LAYERS, LOOPS, check_flag, check_tensor, check_whole, checked
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, made
@@ -65,7 +65,8 @@ class EncoderDecoder(nn.Module):
         :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
         """
         super().__init__()
-        check_whole(source_vocab=source_vocab, target_vocab=target_vocab, layers=layers)
+        check_whole(source_vocab=source_vocab, target_vocab=target_vocab)
+        check_whole(1, LAYERS, layers=layers)
 
         def encoder_layer() -> EncoderLayer:
             return EncoderLayer(
@@ -168,7 +169,7 @@ class EncoderDecoder(nn.Module):
         :param cached: whether a cache keeps what each step would compute again; the result is the same.
         """
         check_flag(cached=cached)
-        check_whole(length=length)
+        check_whole(1, LOOPS, length=length)
         check_whole(0, start=start)
         with evaluating(self):
             memory = self.encode(source, source_mask)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_no_nan, check_result, check_whole, checked
+from mha.checks import LOOPS, check_no_nan, check_result, check_tensor, check_whole, checked, described
 
 Choose = Callable[[Tensor], Tensor]
 
@@ -21,10 +21,19 @@ def greedy(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
 
     :param logits: the scores of the next token, (b, vocabulary).
     :Shapes: returns (b,).
+    :Raises: ValueError for NaN in the scores, and where there are none.
     :Taught in: in_the_transformer.
     """
-    check_no_nan("logits", logits)
+    _check_logits(logits)
     return logits.argmax(-1)
+
+
+def _check_logits(logits: Tensor) -> None:
+    """Refuse scores among which there is nothing to choose."""
+    check_tensor(2, logits=logits)
+    if 0 in logits.shape:
+        raise ValueError(f"logits has shape {tuple(logits.shape)}: there must be a sequence and a token to choose from")
+    check_no_nan("logits", logits)
 
 
 @checked
@@ -36,7 +45,7 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
     :param top_k: how many of the likeliest tokens can be drawn; all unless given.
     :Shapes: the function takes (b, vocabulary) and returns (b,).
     :Raises: ValueError for a temperature that is not positive, and for a ``top_k`` that is not between 1 and the number
-        of tokens.
+        of tokens; by the function for NaN in the scores, and where the highest score of a row is infinite.
     :Taught in: in_the_transformer.
     """
     if top_k is not None:
@@ -47,10 +56,15 @@ def sampling(generator: torch.Generator, *, temperature: float = 1.0, top_k: int
         )
 
     def choose(logits: Float[Tensor, "b w"]) -> Int[Tensor, "b"]:
+        _check_logits(logits)
         k = logits.shape[-1] if top_k is None else top_k
         if not 1 <= k <= logits.shape[-1]:
             raise ValueError(f"top_k = {k}: it must be between 1 and the number of tokens, {logits.shape[-1]}")
         best, tokens = logits.topk(k)
+        if not logits.is_meta and not bool(best[:, 0].isfinite().all()):
+            raise ValueError(
+                f"logits of shape {tuple(logits.shape)} have a row whose highest score is infinite: it has no softmax"
+            )
         drawn = torch.multinomial((best / temperature).softmax(-1), 1, generator=generator)
         return tokens.gather(-1, drawn)[:, 0]
 
@@ -77,13 +91,15 @@ def unroll(
     :Raises: ValueError for a length below 1, or a ``stop`` that is no token.
     :Taught in: in_the_transformer.
     """
-    check_whole(length=length)
+    check_whole(1, LOOPS, length=length)
     done = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(length):
         logits = next_logits(tokens)
         check_result("next_logits", logits, (len(tokens), -1))
         token = choose(logits)
         check_result("choose", token, (len(tokens),))
+        if token.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"choose returned {described(token)}: it must return token numbers, torch.long")
         if stop is not None:
             if not 0 <= stop < logits.shape[-1]:
                 raise ValueError(f"stop = {stop} is no token: there are {logits.shape[-1]}, numbered from 0")

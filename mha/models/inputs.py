@@ -10,7 +10,7 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from mha.checks import check_is_tensor, described
+from mha.checks import check_is_tensor, check_padded, described
 from mha.layers.cache import ModelCache
 
 
@@ -34,6 +34,7 @@ def check_crossing(layer: nn.Module) -> None:
 def check_token_numbers(tokens: Tensor, known: int, name: str = "tokens") -> None:
     """Refuse what is no batch of token numbers from 0 to ``known - 1``."""
     check_is_tensor(name, tokens)
+    check_padded(**{name: tokens})
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"{name} have dtype {tokens.dtype}, but must be whole numbers, one for each token: torch.long")
     if tokens.ndim != 2 or 0 in tokens.shape:
@@ -75,8 +76,20 @@ def check_named(name: str, mask: Tensor | None) -> None:
             raise TypeError(f"{name} is {described(mask)}, but must be torch.bool of 2 or 4 axes, True = 'may look'")
 
 
-def next_positions(cache: ModelCache | None, tokens: Tensor) -> int | Tensor:
-    """Return where new tokens are: the position of the first one, or with padding the positions of all, (b, n)."""
+def next_positions(cache: ModelCache | None, tokens: Tensor, position_ids: Tensor | None = None) -> int | Tensor:
+    """Return where new tokens are: the position of the first one, or with padding the positions of all, (b, n).
+
+    :param cache: what was fed before.
+    :param tokens: the new tokens, (b, n).
+    :param position_ids: as the caller gave them; they are counted unless given.
+    """
+    if position_ids is not None:
+        whole = isinstance(position_ids, Tensor) and position_ids.dtype in (torch.int64, torch.int32)
+        if not whole or position_ids.ndim != 2 or position_ids.shape[1:] != tokens.shape[1:]:
+            raise TypeError(
+                f"position_ids = {described(position_ids)}: give whole numbers from 0 on, one for each token, (b, n)"
+            )
+        return position_ids
     if cache is None:
         return 0
     counted = cache.position_ids(tokens.shape[1]) if tokens.ndim == 2 and tokens.shape[1] else None

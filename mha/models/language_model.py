@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked, described
+from mha.checks import LAYERS, LOOPS, check_flag, check_whole, checked, described
 from mha.layers.cache import ModelCache
 from mha.layers.positions import SinusoidalPositions
 from mha.models.blocks import Embedding, Make, Stack, made
@@ -55,7 +55,7 @@ class LanguageModel(nn.Module):
         :param dropout: the share dropped in training, of attention weights and of what each part adds; 0 unless given.
         """
         super().__init__()
-        check_whole(layers=layers)
+        check_whole(1, LAYERS, layers=layers)
         self.embedding = Embedding(vocab_size, d_model, positions)
         self.decoder: Stack | FeedbackStack = Stack(
             EncoderLayer(
@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
             counted from 0 on, or from what the cache holds, without its padding.
         """
         check_kind_of_cache(cache, ModelCache)
-        x = self.embedding(tokens, next_positions(cache, tokens) if position_ids is None else position_ids)
+        x = self.embedding(tokens, next_positions(cache, tokens, position_ids))
         x = self.decoder(x, mask=mask, is_causal=True, cache=cache)
         return self.to_logits(self.norm(x))
 
@@ -112,7 +112,7 @@ class LanguageModel(nn.Module):
             raise ValueError(
                 f"padding = {described(padding)}, cached = False: the cache hides the padding, so take one"
             )
-        check_whole(length=length)
+        check_whole(1, LOOPS, length=length)
         check_token_numbers(tokens, self.embedding.table.num_embeddings)
         with evaluating(self):
             cache = self.decoder.new_cache(tokens.shape[1] + length, padding) if cached else None

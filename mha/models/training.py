@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from mha.checks import check_number, check_whole, checked, described
+from mha.checks import LOOPS, check_number, check_whole, checked, described
 
 
 def check_rates(**rates: float) -> None:
@@ -43,6 +43,8 @@ class Muon(torch.optim.Optimizer):
         :Raises: ValueError for a rate that is not positive, and for what is no list of matrices.
         """
         matrices = list(matrices) if isinstance(matrices, Iterable) and not isinstance(matrices, Tensor) else [matrices]
+        if not matrices:
+            raise ValueError("matrices = []: give at least one parameter of two axes")
         for matrix in matrices:
             if not isinstance(matrix, nn.Parameter) or matrix.ndim != 2:
                 raise TypeError(f"matrices hold {described(matrix)}: give parameters of two axes, no others")
@@ -102,14 +104,18 @@ class MuonAndAdamW:
         :param steps: how many steps the training run has.
         :param lr: Muon's full rate, positive; 0.02 unless given.
         :param rest: AdamW's full rate for all other parameters, positive; 0.006 unless given.
+        :Raises: ValueError for a rate that is not positive, and where ``inside`` has no matrix.
         """
         check_whole(steps=steps)
         check_rates(lr=lr, rest=rest)
         matrices = [p for p in inside.parameters() if p.ndim == 2]
+        if not matrices:
+            raise ValueError(f"inside = {described(inside)}: it has no matrix for Muon to change. Give the layers")
         taken = {id(p) for p in matrices}
         others = [p for p in model.parameters() if id(p) not in taken]
-        muon = Muon(matrices, lr=lr)
-        self.optimizers = [muon, torch.optim.AdamW(others, lr=rest, weight_decay=0.0, fused=True)]
+        self.optimizers: list[torch.optim.Optimizer] = [Muon(matrices, lr=lr)]
+        if others:
+            self.optimizers.append(torch.optim.AdamW(others, lr=rest, weight_decay=0.0, fused=True))
         self.rates = [torch.optim.lr_scheduler.LambdaLR(o, lambda s: _share(s, steps)) for o in self.optimizers]
 
     def zero_grad(self) -> None:
@@ -150,19 +156,20 @@ def train(
     :param lr: the rate of Adam, positive; 0.003 unless given, without effect beside ``optimizer``.
     :param optimizer: what changes the parameters; Adam unless given.
     :param after_step: is called with the number of each step once it is made; nothing unless given.
-    :Raises: ValueError for fewer than one step, and where the loss is not one number, or not a finite one.
+    :Raises: ValueError for fewer than one step, for a model without parameters to train, and where the loss is not one
+        number, not a finite one, or does not depend on what is trained.
     :Taught in: why_attention.
     """
-    check_whole(steps=steps)
+    check_whole(1, LOOPS, steps=steps)
     check_rates(lr=lr)
+    if optimizer is None and not any(p.requires_grad for p in model.parameters()):
+        raise ValueError(f"model = {described(model)}: it has no parameter to train, none has requires_grad")
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True) if optimizer is None else optimizer
     model.train()
     losses = []
     for step in (bar := tqdm(range(steps), file=sys.stdout, leave=False)):
         value = loss(model, step)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-            raise ValueError(f"loss(model, step) returned {found}: it must be one number in a tensor, such as a mean")
+        _check_loss(value)
         if not torch.isfinite(value):
             raise ValueError(
                 f"the loss is {value.item()} at step {step}: lower lr = {lr}, or look for 0/0 in the model"
@@ -176,6 +183,19 @@ def train(
             after_step(step)
     model.eval()
     return losses
+
+
+def _check_loss(value: object) -> None:
+    """Refuse what no gradient can be taken of."""
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point() or value.is_meta:
+        raise ValueError(
+            f"loss(model, step) returned {described(value)}: it must be one number in a tensor, such as a mean"
+        )
+    if not value.requires_grad:
+        raise ValueError(
+            "loss(model, step) has no gradient: it depends on no parameter that is trained. Compute it of the model's "
+            "output, without detach, .item() or torch.no_grad"
+        )
 
 
 @checked

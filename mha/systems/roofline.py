@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 
-from mha.checks import check_device, check_number, check_whole, checked
+from mha.checks import LOOPS, check_device, check_number, check_whole, checked
 from mha.layers.cost import Cost, Part
 
 
@@ -111,7 +111,7 @@ def measure_seconds(runs: list[Callable[[], object]], rounds: int = 5) -> float:
     :param rounds: how many turns are timed, after one that warms up; 5 unless given.
     :Taught in: counting_cost.
     """
-    check_whole(rounds=rounds)
+    check_whole(1, LOOPS, rounds=rounds)
     if not runs or not all(map(callable, runs)):
         raise ValueError(f"runs = {runs}: give at least one function, and nothing else")
     times = []

@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 from oracle import LIMIT, error
+from registry import every
 from torch import nn
 
 import mha
-from mha.analysis import circuits, head_detection, patterns, similarity
+from mha.analysis import circuits, head_detection, patterns, prune_heads, similarity
 from mha.data import python_source
+from mha.interop import swap, unswap
 from mha.models import LanguageModel
 
 N = 7
@@ -190,6 +192,102 @@ def test_an_untrained_copy_has_other_weights_and_the_model_keeps_its_own():
         head_detection.untrained(bare, seed=0)
 
 
+class Half(nn.Linear):
+    """A module whose rule forgets one of its parameters."""
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.weight)
+
+
+def test_a_rule_that_forgets_a_parameter_is_refused_and_torchs_other_rule_is_known():
+    model = nn.Sequential(nn.Linear(2, 2), Half(2, 2))
+    with pytest.raises(ValueError, match=r"1 \(Half\) has no reset_parameters: build anew"):
+        head_detection.untrained(model, seed=0)
+    fresh = head_detection.untrained(nn.MultiheadAttention(4, 2), seed=0)
+    assert not fresh.in_proj_bias.any()
+    assert fresh.in_proj_weight.any()
+
+
+SMALL = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 40,
+    "eos_token_id": None, "pad_token_id": 0, "bos_token_id": 1,
+}  # fmt: skip
+SHARES = {**SMALL, "num_key_value_heads": 2, "head_dim": 16}
+MODELS = {
+    "LlamaForCausalLM": ("LlamaConfig", SHARES),
+    "Qwen3ForCausalLM": ("Qwen3Config", {**SHARES, "tie_word_embeddings": True}),
+    "GemmaForCausalLM": ("GemmaConfig", SHARES),
+    "GptOssForCausalLM": ("GptOssConfig", {**SHARES, "num_local_experts": 2, "attn_implementation": "eager"}),
+    "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 40}),
+    "BertModel": ("BertConfig", SMALL),
+    "AlbertForMaskedLM": ("AlbertConfig", SMALL | {"embedding_size": 16}),
+}
+
+
+def released(kind):
+    """A small model of transformers that is far from where it began."""
+    transformers = pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
+    torch.set_default_dtype(torch.float32)
+    name, options = MODELS[kind]
+    model = getattr(transformers, kind)(getattr(transformers, name)(**options)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(7.0)
+    return model
+
+
+@pytest.mark.parametrize("put_in", [0, 2], ids=["theirs", "swapped"])
+@pytest.mark.parametrize("kind", MODELS)
+@torch.no_grad()
+def test_an_untrained_copy_of_a_model_of_theirs_begins_by_its_own_rule(kind, put_in):
+    model = released(kind)
+    layers = [swap(model, number) for number in range(min(put_in, 1 if "Albert" in kind else 2))]
+    next(model.parameters()).requires_grad_(False)
+    one, other = (head_detection.untrained(model, seed=3) for _ in range(2))
+    built = type(model)(model.config)
+    assert not one.training
+    assert [(name, w.requires_grad) for name, w in one.named_parameters()] == [
+        (name, w.requires_grad) for name, w in model.named_parameters()
+    ]
+    assert [type(m).__name__ for m in one.modules()] == [type(m).__name__ for m in model.modules()]
+    for name, weight in one.named_parameters():
+        assert torch.equal(weight, other.get_parameter(name))
+        assert not bool((weight == 7).any())
+    for name, right in dict(built.named_parameters()).items():  # what stands in layers of ours is looked at below
+        weight = dict(one.named_parameters()).get(name)
+        if weight is not None and weight.numel() >= 64:  # fewer numbers have any spread
+            assert weight.std() == pytest.approx(right.std().item(), rel=0.35, abs=1e-3), name
+            assert weight.mean() == pytest.approx(right.mean().item(), abs=2e-2), name
+    for layer in (m for m in one.modules() if isinstance(m, mha.Heads)):
+        assert layer.W_k.weight.std() == pytest.approx(0.02, rel=0.2)
+        assert layer.W_k.bias is None or not layer.W_k.bias.any()
+    assert all(bool((weight == 7).all()) for weight in model.parameters())
+    assert sum(isinstance(m, mha.Heads) for m in one.modules()) == len(layers)
+
+
+def test_marks_of_loaded_parameters_do_not_keep_them(tmp_path):
+    released("LlamaForCausalLM").save_pretrained(tmp_path)
+    loaded = type(released("LlamaForCausalLM")).from_pretrained(tmp_path)
+    fresh = head_detection.untrained(loaded, seed=0)
+    assert not any(bool((weight == 7).any()) for weight in fresh.parameters())
+
+
+@torch.no_grad()
+def test_a_pruned_and_swapped_model_keeps_its_sizes_and_can_be_given_back():
+    model = released("Qwen3ForCausalLM")
+    swap(model, 0)
+    pruned = prune_heads(model, {"model.layers.0.self_attn.layer": [1]}, groups=True)
+    fresh = head_detection.untrained(pruned, seed=0)
+    assert [w.shape for w in fresh.parameters()] == [w.shape for w in pruned.parameters()]
+    assert bool((fresh.model.layers[0].self_attn.layer.W_q.norm == 1).all())
+    ids = torch.arange(6)[None]
+    whole = head_detection.untrained(model, seed=0)
+    logits = whole(ids).logits
+    assert logits.isfinite().all()
+    assert error(unswap(whole)(ids).logits, logits) < 1e-5
+    assert whole.lm_head.weight is whole.model.embed_tokens.weight
+
+
 def test_the_best_offset_is_found():
     rule = patterns.offset(N, -2)
     rule[3] = False
@@ -264,6 +362,35 @@ def test_circuits_say_what_the_layer_computes(layer):
     assert error(scores, seen.scores) < LIMIT
     written = torch.einsum("bhij,hmn,bjn->bim", seen.weights, circuits.ov_circuit(layer), x)
     assert error(written, y) < LIMIT
+
+
+@pytest.mark.parametrize("kind", [mha.MultiHeadAttention, mha.EntmaxAttention, mha.SinkAttention])
+def test_circuits_know_the_scale_that_the_layer_was_given(kind):
+    layer, x = kind(6, 3, bias=False), torch.randn(2, 5, 6)
+    layer.scale = 0.9
+    with mha.watch(layer, "scores") as seen:
+        layer(x)
+    assert error(torch.einsum("bim,hmn,bjn->bhij", x, circuits.qk_circuit(layer), x), seen.scores) < LIMIT
+
+
+def test_what_is_added_to_the_head_outputs_is_no_circuit():
+    with pytest.raises(ValueError, match="ov_circuit of MergedAttention: an average of the tokens before is added"):
+        circuits.ov_circuit(mha.MergedAttention(6, 3))
+    layer, x, memory = mha.MergedAttention(6, 3, average=False, bias=False), torch.randn(2, 5, 6), torch.randn(2, 4, 6)
+    with mha.watch(layer, "weights") as seen:
+        y = layer(x, memory)
+    assert error(torch.einsum("bhij,hmn,bjn->bim", seen.weights, circuits.ov_circuit(layer), memory), y) < LIMIT
+
+
+@every()
+def test_contributions_of_every_layer_sum_to_its_output(entry):
+    layer, x = entry.build().eval(), entry.words()
+    if not isinstance(layer, mha.Heads):
+        pytest.skip("it has one head and no output projection")
+    with mha.watch(layer, "heads") as seen:
+        y = layer(x, *(() if entry.alone else entry.memory(layer)))
+    parts = layer.contributions(seen.heads).sum(1)
+    assert error(parts if layer.W_o.bias is None else parts + layer.W_o.bias, y) < LIMIT
 
 
 def test_copying_is_one_for_the_identity_and_minus_one_for_its_opposite():

@@ -301,7 +301,8 @@ class Differential(nn.Module):
         b, n, m = x.shape
         q, k = (w(x).view(b, n, 2, self.heads, -1).permute(2, 0, 3, 1, 4) for w in (self.W_q, self.W_k))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        first, second = scores.masked_fill(~mask, -1e30).softmax(-1) if mask is not None else scores.softmax(-1)
+        seen = torch.ones_like(scores) if mask is None else mask.to(scores)
+        first, second = scores.masked_fill(seen == 0, -1e30).softmax(-1) * seen  # a row of nothing is 0
         ones, twos = ((getattr(self, "lambda_q" + i) * getattr(self, "lambda_k" + i)).sum().exp() for i in "12")
         v = self.W_v(x).view(b, n, self.heads, -1).transpose(1, 2)
         read = first @ v - (ones - twos + self.start) * (second @ v)

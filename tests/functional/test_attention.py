@@ -178,6 +178,49 @@ def test_fewer_bits_stay_close_to_float64(dtype, problem):
         assert (found.double() - right).abs().max() < 60 * torch.finfo(dtype).eps * max(1, float(v.abs().max()))
 
 
+@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_nan_in_a_query_stays_in_its_row(explicit, is_causal, masked):
+    """There the explicit formula has NaN; what a kernel of torch has is its own affair."""
+    q, k, v = torch.randn(3, 2, 1, 5, 4)
+    how = {"mask": torch.ones(5, 5).bool() if masked else None, "explicit": explicit, "is_causal": is_causal}
+    right, others = mha.attend(q, k, v, **how), [0, 1, 3, 4]
+    q[..., 2, 0] = torch.nan
+    found = mha.attend(q, k, v, **how)
+    assert error(found[..., others, :], right[..., others, :]) < LIMIT
+    if explicit:
+        assert found[..., 2, :].isnan().all()
+
+
+PLACES = ("scores", "weights", "heads")
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64, "meta"], ids=str
+)
+def test_changes_that_return_another_type_or_device_are_refused(reader, kind):
+    x, layer = torch.randn(2, 5, 6), mha.MultiHeadAttention(6, 2)
+    told = f"returned torch.float64 on {kind}" if kind == "meta" else f"returned {kind} on cpu"
+    for place in PLACES:
+        with (
+            pytest.raises(ValueError, match=rf"{place} was given torch\.float64 on cpu and {told}: return the same"),
+            mha.edit(layer, **{place: lambda z: z.to(kind)}),
+        ):
+            layer(x)
+    q, k, v = torch.randn(3, 2, 1, 5, 4)
+    for place in ("edit_scores", "normalize", "edit_weights"):
+        with pytest.raises(ValueError, match=rf"{place} was given .* and {told}"):
+            mha.attend(q, k, v, **{place: lambda z: z.to(kind)})
+
+
+def test_under_autocast_changes_may_mix_types():
+    x, layer = torch.randn(2, 5, 6).float(), mha.MultiHeadAttention(6, 2).float()
+    for place in PLACES:
+        with torch.autocast("cpu", torch.bfloat16), mha.edit(layer, **{place: lambda z: 2 * z.float()}):
+            assert layer(x).isfinite().all()
+
+
 def test_a_nan_is_not_repaired_and_reaches_every_query_that_may_look():
     q, k, v = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 4)
     k[..., 4, 0] = torch.nan

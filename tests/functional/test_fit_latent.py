@@ -137,6 +137,14 @@ def test_a_width_that_no_latent_has_is_refused(reader, d_latent):
 def test_projections_of_different_words_are_refused(reader):
     with pytest.raises(ValueError, match=r"w_k \(4, 6\) .*w_v \(4, 5\) .*must read the same tokens"):
         fit_latent(torch.randn(4, 6), torch.randn(4, 5), 2)
+    for w_k, w_v in (((0, 6), (4, 6)), ((4, 6), (0, 6)), ((4, 0), (4, 0)), ((0, 0), (0, 0))):
+        with pytest.raises(ValueError, match=r"w_k \(., .\) and w_v \(., .\): neither may be empty"):
+            fit_latent(torch.randn(w_k), torch.randn(w_v), 1)
+    for w_v in (torch.randn(4, 6).float(), torch.empty(4, 6, device="meta")):
+        with pytest.raises(ValueError, match=r"must read the same tokens|on the meta device"):
+            fit_latent(torch.randn(4, 6), w_v, 2)
+    with pytest.raises(ValueError, match=r"w_k of shape .*holds NaN"):
+        fit_latent(torch.full((4, 6), torch.inf), torch.randn(4, 6), 2)
     with pytest.raises(ValueError, match=r"w_v of shape .*holds NaN"):
         fit_latent(torch.randn(4, 6), torch.full((4, 6), torch.nan), 2)
 

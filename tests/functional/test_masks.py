@@ -1,5 +1,7 @@
 """Who may look at whom: what each mask means, how it is converted, and which ones are refused."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,31 @@ def test_a_padding_mask_hides_what_stands_behind_each_sequence(given_lengths, mo
 
 def test_padding_mask_takes_the_longest_length_and_plain_lists():
     assert torch.equal(mha.padding_mask([2, 3]), mha.padding_mask(torch.tensor([2, 3]), 3))
+
+
+@pytest.mark.parametrize("wrong", [[True, False], torch.tensor([True, False]), True, [1, True]], ids=str)
+def test_truth_values_are_no_lengths(reader, wrong):
+    with pytest.raises((TypeError, ValueError), match=r"lengths.*whole number"):
+        mha.padding_mask(wrong)
+
+
+APART = [
+    ((3, 3), (4, 4)),
+    ((2, 1, 1, 4), (3, 3)),
+    ((2, 1, 1, 4), (3, 1, 1, 4)),
+    ((3, 4), (4, 3)),
+    ((2, 5), (2, 1, 1, 4)),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), APART)
+def test_masks_that_do_not_fit_together_are_refused_with_both_shapes(reader, one, other):
+    for x, y in ((one, other), (other, one)):
+        given = [torch.ones(s, dtype=torch.bool) for s in (x, y)]
+        with pytest.raises(ValueError, match=rf"{re.escape(str(x))} on cpu and {re.escape(str(y))} on cpu cannot be"):
+            masks.combine(None, *given)
+    with pytest.raises(ValueError, match=r"on cpu and .* on meta cannot be combined"):
+        masks.combine(given[0], given[0].to("meta"))
 
 
 def test_padding_mask_where_batch_equals_queries():
@@ -116,7 +143,8 @@ def test_numbers_added_to_scores_become_a_mask_and_back():
 
 @pytest.mark.parametrize("bad", [0.5, -1.0, 1.0, -999.0, float("inf"), float("nan")])
 def test_numbers_that_also_change_scores_are_no_mask(bad):
-    with pytest.raises(ValueError, match="holds NaN" if bad != bad else "changes scores too"):
+    message = "holds NaN" if bad != bad else r"mask\.bool\(\)" if bad == 1 else "changes scores too"
+    with pytest.raises(ValueError, match=message):
         masks.from_additive(torch.tensor([[0.0, bad]]))
 
 

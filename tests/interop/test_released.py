@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import mha
+from mha.analysis import circuits
+from mha.analysis.head_detection import untrained
 from mha.interop import ReleasedAttention, from_transformers, relayout, to_transformers
 from mha.interop.rotary import BentRotary, PartialRotary, rotary_of
 
@@ -212,3 +214,182 @@ def test_yarn_is_told_from_plain_positions(transformers):
 def test_an_offset_that_cannot_be_is_refused(options):
     with pytest.raises(ValueError, match=r"norm_offset = .*must not be negative"):
         ReleasedAttention(16, 4, 2, **options)
+
+
+# ---- the parts, read by those who take a layer apart ----
+
+
+NEIGHBORS = {
+    "nothing": {},
+    "norms": {"norm_eps": 1e-6},
+    "norms of 1 + gain": {"norm_eps": 1e-6, "norm_offset": 1.0},
+    "gate": {"gated": True},
+    "sinks": {"sinks": True},
+    "soft cap": {"softcap": 1.5},
+    "partial rotary": {"positions": PartialRotary(2)},
+    "all": {**ALL, "positions": PartialRotary(2)},
+}
+every_neighbor = pytest.mark.parametrize("parts", NEIGHBORS.values(), ids=NEIGHBORS)
+
+
+def silent_biases(layer):
+    with torch.no_grad():
+        for name, bias in layer.named_parameters():
+            if name.endswith("bias"):
+                bias.zero_()
+    return layer
+
+
+@every_neighbor
+@pytest.mark.parametrize("mask", [None, mha.sliding_window(7, 3)], ids=["all", "window"])
+def test_contributions_sum_to_the_output_up_to_its_bias(parts, mask):
+    layer = made(**parts)
+    with mha.watch(layer, "heads") as seen:
+        y = layer(words(), mask=mask)
+    torch.testing.assert_close(layer.contributions(seen.heads).sum(1) + layer.W_o.bias, y)
+
+
+@every_neighbor
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_circuits_are_right_or_refused_by_name(parts, scale):
+    layer, x = silent_biases(made(**parts)), words()
+    layer.scale = scale
+    with mha.watch(layer) as seen:
+        y = layer(x, is_causal=True)
+    if parts.get("gated"):
+        with pytest.raises(
+            ValueError, match="ov_circuit of ReleasedAttention: its head outputs are multiplied by gates"
+        ):
+            circuits.ov_circuit(layer)
+    else:
+        written = torch.einsum("bhij,hmn,bjn->bim", seen.weights, circuits.ov_circuit(layer), x)
+        torch.testing.assert_close(written, y)
+    told = {"norm_eps": "its W_q is a NormedLinear, which is no linear map", "softcap": "its scores are changed"}
+    if reason := next((told[name] for name in parts if name in told), None):
+        with pytest.raises(ValueError, match=f"qk_circuit of ReleasedAttention: {reason}.*Measure on tokens instead"):
+            circuits.qk_circuit(layer)
+    elif "positions" not in parts:
+        torch.testing.assert_close(torch.einsum("bim,hmn,bjn->bhij", x, circuits.qk_circuit(layer), x), seen.scores)
+
+
+@every_neighbor
+def test_the_steps_one_by_one_are_the_layer_and_gates_are_asked_for_only_where_there_are_any(parts):
+    layer, x = made(**parts), words()
+    q, k, v = layer.project(x)
+    if parts.get("gated"):
+        with pytest.raises(ValueError, match="gates = None: ReleasedAttention multiplies"):
+            layer.attend(q, k, v)
+        with mha.watch(layer, "gates") as seen:
+            layer(x)
+        assert seen.gates.shape == (2, HEADS, 7, layer.d_head)
+    gates = seen.gates if parts.get("gated") else None
+    torch.testing.assert_close(layer.merge(layer.attend(q, k, v, gates=gates)), layer(x))
+
+
+# ---- another number of KV heads ----
+
+
+@every_neighbor
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_the_same_number_of_shared_heads_is_the_same_layer(parts, scale):
+    layer = made(**parts)
+    layer.scale = scale
+    again = ReleasedAttention.from_plain(layer)
+    assert torch.equal(again(words()), layer(words()))
+    assert again.state_dict().keys() == layer.state_dict().keys()
+    assert not any(w.data_ptr() == layer.get_parameter(name).data_ptr() for name, w in again.named_parameters())
+
+
+@every_neighbor
+def test_fewer_shared_heads_are_means_and_more_are_copies(parts):
+    layer, x = made(**parts), words()
+    more = ReleasedAttention.from_plain(layer, kv_heads=HEADS)
+    torch.testing.assert_close(more(x), layer(x))
+    with torch.no_grad():
+        for weight in (w for name, w in more.named_parameters() if name[:3] in ("W_k", "W_v") and "norm" not in name):
+            nn.init.normal_(weight)
+    one = ReleasedAttention.from_plain(more, kv_heads=1)
+    heads = more.W_k.weight.unflatten(0, (HEADS, -1))
+    torch.testing.assert_close(one.W_k.weight, heads.mean(0))
+    torch.testing.assert_close(
+        one.state_dict(),
+        ReleasedAttention.from_plain(ReleasedAttention.from_plain(more, kv_heads=SHARED), kv_heads=1).state_dict(),
+    )
+    assert one.new_cache(7).bytes == 0
+    assert (one(x) - more(x)).abs().max() > 1e-3
+
+
+def test_what_is_frozen_stays_frozen_and_nothing_else():
+    layer = made(**ALL).eval()
+    frozen = {"W_q.weight", "W_k.norm", "W_v.bias", "W_g.weight", "sinks"}
+    for name in frozen:
+        layer.get_parameter(name).requires_grad_(False)
+    fewer = ReleasedAttention.from_plain(layer, kv_heads=1)
+    assert {name for name, w in fewer.named_parameters() if not w.requires_grad} == frozen
+    assert not fewer.training
+    assert {name for name, w in layer.take_heads([0, 1, 2]).named_parameters() if not w.requires_grad} == frozen
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: mha.GatedAttention(D, HEADS),
+        lambda: mha.GatedAttention(D, HEADS, gate="channel", positions=mha.RotaryPositions()),
+        lambda: mha.SinkAttention(D, HEADS, sink=[1.0, 0, -1, 2, 0.5, 3]),
+        lambda: mha.SinkAttention(D, HEADS, learned=False),
+        lambda: mha.GroupedAttention(D, HEADS, SHARED),
+        lambda: mha.MultiHeadAttention(D, HEADS, kdim=D, d_head=8),
+    ],
+)
+def test_gated_and_sinking_layers_become_one_whose_heads_can_share(build):
+    layer = build().double()
+    same = ReleasedAttention.from_plain(layer)
+    torch.testing.assert_close(same(words(), is_causal=True), layer(words(), is_causal=True))
+    assert same.sinks is None or same.sinks.requires_grad == layer.learned
+    assert ReleasedAttention.from_plain(layer, kv_heads=1).W_k.out_features == layer.d_head
+
+
+class Added(nn.Module):
+    """A projection with an adapter around it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.base_layer, self.more = linear, nn.Linear(linear.in_features, linear.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base_layer(x) + self.more(x)
+
+
+@pytest.mark.parametrize("name", ["W_k", "W_v", "W_g"])
+def test_an_adapter_comes_along(name):
+    layer = made(gated=True)
+    setattr(layer, name, Added(getattr(layer, name)).double())
+    torch.testing.assert_close(ReleasedAttention.from_plain(layer, kv_heads=HEADS)(words()), layer(words()))
+
+
+def test_what_has_no_other_number_of_shared_heads_is_refused_with_the_way_out():
+    normed = made(norm_eps=1e-6)
+    with pytest.raises(
+        ValueError, match=r"ReleasedAttention is no plain layer.*ReleasedAttention.from_plain\(layer, kv_"
+    ):
+        mha.GroupedAttention.from_plain(normed, kv_heads=1)
+    with pytest.raises(ValueError, match=r"kv_heads = 4 .*\[1, 2, 3, 6\]"):
+        ReleasedAttention.from_plain(normed, kv_heads=4)
+    whole = made(norm_eps=1e-6, norm_whole=True)
+    torch.testing.assert_close(ReleasedAttention.from_plain(whole)(words()), whole(words()))
+    with pytest.raises(ValueError, match=r"W_k.norm: the norms of ReleasedAttention take all 2 KV heads together"):
+        ReleasedAttention.from_plain(whole, kv_heads=1)
+    with pytest.raises(ValueError, match="EntmaxAttention is no plain layer"):
+        ReleasedAttention.from_plain(mha.EntmaxAttention(D, HEADS))
+
+
+@pytest.mark.parametrize("parts", EACH)
+def test_an_untrained_copy_forgets_norms_and_sinks(parts):
+    fresh = untrained(made(**parts), seed=0)
+    for name, weight in fresh.named_parameters():
+        if "norm" in name:
+            assert bool((weight == 1 - fresh.norm_offset).all())
+        if name == "sinks":
+            assert not weight.any()
+        if name == "W_q.weight":
+            assert weight.abs().max() <= D**-0.5

@@ -363,7 +363,7 @@ def test_a_number_is_a_whole_number(layer):
 
 
 def test_a_model_without_attention_that_is_known_is_refused():
-    with pytest.raises(ValueError, match=r"Sequential has attention of class \[\].*known here are \['AlbertAttention'"):
+    with pytest.raises(ValueError, match=r"Sequential has attention of class \[\].*output_attentions=True"):
         swap(nn.Sequential(nn.Linear(2, 2)))
     with pytest.raises(ValueError, match="as modules inside it"):
         swap(made("LlamaForCausalLM").model.layers[0].self_attn)
@@ -551,10 +551,10 @@ def test_angles_are_those_of_the_models_code(kind, rope):
     before, attention = model(ids).logits, model.model.layers[0].self_attn
     close(swapped(model)(ids).logits, before)
     if rope["rope_type"] == "dynamic":
-        with pytest.raises(ValueError, match=r"angles that depend on the length.*mha\.interop\.swap"):
+        with pytest.raises(ValueError, match=r"(?s)angles that depend on the length.*mha\.interop\.swap"):
             from_transformers(attention)
         return
-    x = torch.randn(1, 7, 24)
+    x = torch.randn(1, 7, 24, dtype=torch.float32)
     mask = torch.ones(7, 7).tril().bool()
     theirs = attention(
         x, position_embeddings=model.model.rotary_emb(x, torch.arange(7)[None]), attention_mask=mask[None, None]

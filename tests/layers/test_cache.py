@@ -182,6 +182,30 @@ def test_another_layer_of_the_same_form_is_refused(reader, kind):
     assert cache.length == length
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shared", ["W_k", "W_v"])
+@torch.no_grad()
+def test_another_layer_that_shares_one_projection_is_another_layer(reader, kind, shared):
+    build, crosses = KINDS[kind]
+    layer, other, x, memory = build(), build(), torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    setattr(other, shared, getattr(layer, shared))
+    cache = MemoryCache() if kind == "a memory" else layer.new_cache()
+    given, causal = ((x, memory), {}) if crosses else ((x,), {"is_causal": True})
+    layer(*given, cache=cache, **causal)
+    with pytest.raises(ValueError, match="another layer filled this cache"):
+        other(*given, cache=cache, **causal)
+
+
+@pytest.mark.parametrize("rows", [None, {1: None}, object(), [[1], [2, 3]], "ab", [None], [0.5], [], [7]], ids=str)
+@torch.no_grad()
+def test_what_numbers_no_batch_entries_is_refused_by_name(reader, rows):
+    layer, cache = mha.MultiHeadAttention(8, 2), mha.KeyValueCache()
+    layer(torch.randn(2, 3, 8), cache=cache, is_causal=True)
+    with pytest.raises((TypeError, ValueError), match=r"rows = .*batch entries"):
+        cache.reorder(rows)
+    assert cache.length == 3
+
+
 @pytest.mark.parametrize("kind", ["a memory", "merged", "feedback"])
 @torch.no_grad()
 def test_a_memory_that_is_not_what_it_was_is_refused(reader, kind):

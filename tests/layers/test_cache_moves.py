@@ -7,6 +7,7 @@ import pytest
 import torch
 from oracle import LIMIT, error
 from registry import LAYERS
+from torch import nn
 
 import mha
 from mha.layers import MemoryCache, StateCache, WindowCache
@@ -205,3 +206,69 @@ def test_a_memory_refuses_other_calls():
     with pytest.raises(ValueError, match="KeyValueCache holds no memory"):
         mha.KeyValueCache().held()
     assert MemoryCache().length == 0
+
+
+# ---- what is kept was made with yesterday's parameters, or from yesterday's memory
+
+
+def loads(layer):
+    layer.load_state_dict({name: w + 1 for name, w in layer.state_dict().items()})
+
+
+def assigns(layer):
+    layer.load_state_dict({name: w + 1 for name, w in layer.state_dict().items()}, assign=True)
+
+
+def learns(layer, **how):
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.Adam(layer.parameters(), **how).step()
+
+
+def learns_fused(layer):
+    learns(layer, fused=True)
+
+
+@pytest.mark.parametrize("change", [loads, assigns, learns, learns_fused])
+@pytest.mark.parametrize("entry", [*GROWING, *READING], ids=lambda e: e.name)
+@torch.no_grad()
+def test_new_parameters_do_not_go_on_with_old_keys(entry, change):
+    if entry in READING:
+        layer, x = entry.build().eval(), entry.words(3)
+        cache, memory = layer.new_cache(), entry.memory(layer)[0]
+        layer(x, memory, cache=cache)
+    else:
+        layer, x, cache = begun(entry)
+    twin = copy.deepcopy(cache)
+    change(layer)
+    for kept in (cache, twin):
+        with pytest.raises(ValueError, match=r"parameters of \w+ were changed after this cache was filled.*new_cache"):
+            layer(x, memory, cache=kept) if entry in READING else goes_on(layer, x[:, 3:], kept)
+
+
+@torch.no_grad()
+def test_what_the_cache_does_not_depend_on_may_change():
+    layer, x = mha.MultiHeadAttention(6, 2), torch.randn(2, 3, 6)
+    cache = layer.new_cache()
+    layer(x, is_causal=True, cache=cache)
+    learns_fused(nn.Linear(2, 2))  # another model learns
+    nn.init.zeros_(layer.W_o.bias)
+    layer(x, is_causal=True, cache=cache)
+    loads(layer)
+    cache.crop(0)  # nothing is kept: it begins anew
+    layer(x, is_causal=True, cache=cache)
+    assert error(cache._k[:, :, :3], layer.project(x)[1]) < LIMIT
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_a_memory_that_changes_under_inference_mode_is_noticed(value):
+    layer = mha.MultiHeadAttention(6, 2)
+    with torch.inference_mode():
+        x, memory, cache = torch.randn(2, 1, 6), torch.randn(2, 4, 6), MemoryCache()
+        memory[1, 3] = torch.nan  # padding
+        given = (memory, memory.clone()) if value else (memory,)
+        for _ in range(2):
+            layer(x, *given, cache=cache)
+        given[-1][0, 0] += 1
+        with pytest.raises(ValueError, match="was changed in place after this cache had read it"):
+            layer(x, *given, cache=cache)

@@ -112,15 +112,37 @@ def test_heads_are_seen_behind_their_gates_so_that_they_add_up(gate):
 
 
 @pytest.mark.parametrize("gate", KINDS)
+def test_attending_step_by_step_takes_gates_and_passes_every_tap(reader, gate):
+    layer, x = mha.GatedAttention(6, 3, gate=gate), torch.randn(2, 5, 6)
+    with mha.watch(layer, "scores", "weights", "heads", "gates") as seen:
+        y = layer(x)
+    q, k, v = layer.project(x)
+    with mha.watch(layer) as again:
+        heads = layer.attend(q, k, v, gates=seen.gates)
+    for place in ("scores", "weights", "heads"):
+        assert error(getattr(again, place), getattr(seen, place)) < LIMIT
+    assert error(layer.merge(heads), y) < LIMIT
+    with mha.edit(layer, heads=torch.zeros_like):
+        assert layer.attend(q, k, v, gates=seen.gates).abs().max() == 0
+    with pytest.raises(ValueError, match=r"gates = None: GatedAttention multiplies its head outputs by gates"):
+        layer.attend(q, k, v)
+    for wrong in (torch.rand(5), torch.rand(2, 3, 4), torch.rand(2, 3, 5, 3), torch.rand(2, 3, 5).float(), [1.0]):
+        with pytest.raises((TypeError, ValueError), match="gates (has|is) .*must"):
+            layer.attend(q, k, v, gates=wrong)
+    plain = mha.MultiHeadAttention(6, 3)
+    with mha.watch(plain, "heads") as seen:
+        assert torch.equal(plain.attend(q, k, v), seen.heads)
+
+
+@pytest.mark.parametrize("gate", KINDS)
 def test_a_smaller_layer_keeps_the_gate_of_each_head(gate):
     layer, x = mha.GatedAttention(6, 3, gate=gate, bias="kv"), torch.randn(2, 5, 6)
     smaller = layer.take_heads(iter([2, 0]))
     keep = torch.tensor([1.0, 0.0, 1.0])[:, None, None]
     with mha.edit(layer, heads=lambda z: z * keep):
         assert error(smaller(x), layer(x)) < LIMIT
-    with mha.watch(layer, "gates") as seen:
+    with pytest.raises(RuntimeError, match="nothing was seen"), mha.watch(layer, "gates"):
         smaller(x)
-    assert not seen
     assert smaller.cost(2, 5).parameters == sum(p.numel() for p in smaller.parameters())
 
 

@@ -114,6 +114,41 @@ def test_fewer_key_heads_are_means_of_the_old_ones():
     assert torch.equal(shared.W_q.weight, plain.W_q.weight)
 
 
+@pytest.mark.parametrize("positions", [None, mha.RotaryPositions(), mha.LinearBias()])
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+def test_a_layer_that_shares_already_may_share_among_more_or_fewer(kv_heads, positions):
+    layer, x = grouped(3, positions=positions), noise(B, N, D_MODEL)
+    layer.W_q.weight.requires_grad_(False)
+    layer.W_v.bias.requires_grad_(False)
+    new = mha.GroupedAttention.from_plain(layer, kv_heads=kv_heads)
+    each = layer.W_k.weight.unflatten(0, (3, WIDTH)).repeat_interleave(2, 0)  # for every query head
+    torch.testing.assert_close(new.W_k.weight, each.unflatten(0, (kv_heads, -1)).mean(1).flatten(0, 1))
+    assert {name for name, w in new.named_parameters() if not w.requires_grad} == {"W_q.weight", "W_v.bias"}
+    if kv_heads % 3 == 0:
+        torch.testing.assert_close(new(x, is_causal=True), layer(x, is_causal=True))
+
+
+def test_a_mean_of_means_is_the_mean():
+    torch.manual_seed(0)
+    whole = mha.MultiHeadAttention(16, 8)
+    once = mha.GroupedAttention.from_plain(whole, kv_heads=2)
+    twice = mha.GroupedAttention.from_plain(mha.GroupedAttention.from_plain(whole, kv_heads=4), kv_heads=2)
+    torch.testing.assert_close(once.state_dict(), twice.state_dict())
+
+
+def test_a_bias_that_was_not_there_begins_with_zero():
+    new = mha.GroupedAttention.from_plain(mha.MultiHeadAttention(8, 4, bias=False), kv_heads=2, bias="kv")
+    assert not new.W_k.bias.any()
+    assert not new.W_v.bias.any()
+
+
+def test_another_kind_says_how_shared_heads_are_changed():
+    with pytest.raises(
+        ValueError, match=r"GroupedAttention is no plain layer.*GroupedAttention.from_plain\(layer, kv_he"
+    ):
+        mha.MultiHeadAttention.from_plain(grouped(3))
+
+
 @pytest.mark.parametrize("kv_heads", [0, 4, 12])
 def test_groups_of_unequal_size_are_refused(kv_heads):
     with pytest.raises(ValueError, match=rf"kv_heads = {kv_heads} .*6 query heads.*\[1, 2, 3, 6\]"):
@@ -284,6 +319,44 @@ def test_every_head_alone_is_alike():
 
 
 # ---- bad input
+
+
+class Part(mha.RotaryPositions):
+    """Positions that rotate the first two channels of each head."""
+
+    def rotate(self, x, start=0):
+        return torch.cat([super().rotate(x[..., :2], start), x[..., 2:]], -1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: mha.GatedAttention(NARROW, HEADS, d_head=WIDTH),
+        lambda: mha.GatedAttention(NARROW, HEADS, d_head=WIDTH, gate="channel"),
+        lambda: mha.SinkAttention(NARROW, HEADS, d_head=WIDTH, sink=[1, 0, 2, 0, 1, 3]),
+        lambda: mha.EntmaxAttention(NARROW, HEADS, d_head=WIDTH),
+        lambda: mha.TalkingAttention(NARROW, HEADS, d_head=WIDTH),
+    ],
+)
+def test_a_layer_that_does_more_than_its_projections_is_not_aligned(build):
+    layer = build()
+    with pytest.raises(ValueError, match=f"{type(layer).__name__} does more than project.*align a plain layer"):
+        align_heads(layer, torch.randn(2, 9, NARROW), 2)
+
+
+def test_positions_of_a_part_of_each_head_are_not_aligned():
+    layer = plain(Part()).train()
+    with pytest.raises(ValueError, match="this layer has Part inside, and keys that are rotated"):
+        align_heads(layer, torch.randn(4, 9, NARROW), 2)
+    assert layer.training
+
+
+def test_a_scale_of_the_scores_is_kept():
+    layer, x = plain(), torch.randn(2, 7, NARROW)
+    layer.scale = 0.9
+    shared = mha.GroupedAttention.from_plain(align_heads(layer, torch.randn(4, 9, NARROW), 6).layer, kv_heads=6)
+    assert error(shared(x), layer(x)) < LIMIT
+    assert shared.scale == 0.9
 
 
 def test_what_cannot_be_aligned_is_refused(reader):

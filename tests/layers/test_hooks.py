@@ -107,6 +107,7 @@ def test_watchers_can_be_nested_and_end_with_an_error():
     assert torch.equal(outer.weights, inner.weights)
     with mha.watch(layer):
         assert layer.at_weights.is_open
+        layer(x)
     with pytest.raises(RuntimeError, match="stop"), mha.watch(layer):
         raise RuntimeError("stop")
     assert not any(tap.is_open for tap in (layer.at_scores, layer.at_weights, layer.at_heads))
@@ -190,7 +191,7 @@ def test_places_that_do_not_exist_are_refused_and_nothing_is_left_open(reader):
 
 
 def test_asking_for_one_of_many_or_of_none_is_refused_in_words():
-    with mha.watch(Two(), "weights") as seen:
+    with pytest.raises(RuntimeError, match="nothing was seen"), mha.watch(Two(), "weights") as seen:
         pass
     with pytest.raises(AttributeError, match=r"0 tensors passed at 'weights'.*nothing: call the layer"):
         _ = seen.weights

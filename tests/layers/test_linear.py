@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oracle import LIMIT, error
 from registry import BATCH, LAYERS, QUERIES, every
 from test_cache import chunkings, feed
+from torch import nn
 
 import mha
 from mha.analysis import leaks
@@ -326,11 +327,11 @@ def test_bad_input_to_the_delta_rule_is_named(reader, entry):
     with pytest.raises(ValueError, match=r"is_causal = False with 5 tokens.*Say is_causal=True"):
         layer(x)
     with pytest.raises(ValueError, match=r"key = .*another sequence.*LinearAttention or MultiHeadAttention"):
-        layer(x, x.clone())
+        layer(x, x + 1)
     with pytest.raises(ValueError, match=r"\(5, 5\) hides different tokens.*padding_mask.*is_causal=True"):
         layer(x, mask=mha.causal_mask(QUERIES), is_causal=True)
     with pytest.raises(ValueError, match="is another sequence"):
-        layer(x, x.clone(), cache=MemoryCache())
+        layer(x, x + 1, cache=MemoryCache())
     with pytest.raises(TypeError, match=r"cache = .*keeps one state for all tokens, give layer\.new_cache"):
         layer(x, is_causal=True, cache=mha.KeyValueCache())
     assert layer(x[:, :1]).shape == (BATCH, 1, 6)  # one word has no future
@@ -385,6 +386,34 @@ def test_weights_of_linear_attention_are_shares_and_those_of_the_delta_rule_are_
     assert shares.weights.min() >= 0
     assert seen.weights.min() < -0.01
     assert (seen.weights.sum(-1) - 1).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("erase", [True, False])
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("hidden", [[2], [0, 3], [1, 2, 4], [5]], ids=str)
+def test_hidden_tokens_are_as_if_they_were_not_there(hidden, watched, erase):
+    """Wherever they are: they neither write nor decay."""
+    layer, x = mha.DeltaAttention(6, 2, erase=erase), torch.randn(2, 6, 6)
+    with torch.no_grad():
+        layer.decay.bias.fill_(-4)  # half of the state is left after each token
+    tokens = torch.ones(1, 1, 1, 6, dtype=torch.bool)
+    tokens[..., hidden] = False
+    with mha.watch(layer, *([] if watched else ["heads"])):
+        found = layer(x, mask=tokens, is_causal=True)[:, tokens[0, 0, 0]]
+    assert error(found, layer(x[:, tokens[0, 0, 0]], is_causal=True)) < LIMIT
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+def test_at_first_a_token_leaves_nearly_all_of_the_state_and_overwrites_half(kind):
+    layer = mha.DeltaAttention(64, 4)
+    with torch.no_grad():
+        for linear in (layer.write, layer.decay):
+            nn.init.zeros_(linear.bias)
+        beta, log_decay = layer.to(kind).rates(torch.zeros(2, 5, 64, dtype=kind))
+        drawn = layer.rates(torch.randn(2, 500, 64, dtype=kind))[1].exp()
+    assert error(beta, torch.full((2, 4, 5), 0.5, dtype=beta.dtype)) == 0
+    assert error(log_decay.exp(), torch.full((2, 4, 5), 1 / (1 + math.exp(-4)), dtype=beta.dtype)) < 1e-6
+    assert 0.95 < drawn.mean() < 0.99
 
 
 def test_edits_reach_the_read_of_both():
@@ -635,7 +664,7 @@ def test_refused_calls_leave_the_state_as_it_was(reader, entry):
     with torch.enable_grad(), pytest.raises(ValueError, match=r"stores no gradients.*torch\.no_grad"):
         layer(new, mask=cache.mask(3), is_causal=True, cache=cache)
     with pytest.raises(ValueError, match=r"another sequence"):
-        layer(new, new.clone(), cache=cache)
+        layer(new, new + 1, cache=cache)
     with pytest.raises(ValueError, match=r"float32, which does not continue the cache's torch\.float64"):
         layer.float()(new.float(), mask=cache.mask(3), is_causal=True, cache=cache)
     layer.double()
@@ -710,6 +739,25 @@ BAD = [
     (lambda q, k, v: delta_rule(q, k, v, form=["chunked"]), TypeError, r"form = \['chunked'\].*it is one of"),
     (lambda q, k, v: delta_rule(q, k, v, chunk=0), ValueError, "chunk = 0"),
     (lambda q, k, v: delta_rule(q, k, v, 2 * v[..., 0].abs() + 1), ValueError, r"beta .*outside \[0, 1\].*sigmoid"),
+    *(
+        (lambda q, k, v, x=x: delta_rule(q, k, v, rates(v, x)), ValueError, "beta .*holds NaN, or numbers outside")
+        for x in (-1e-3, -1.0, 1.001, math.nan, math.inf, -math.inf)
+    ),
+    *(
+        (lambda q, k, v, x=x: delta_weights(q, k, rates(v, x)), ValueError, "beta .*holds NaN, or numbers outside")
+        for x in (-1e-3, math.nan)
+    ),
+    *(
+        (lambda q, k, v, x=x: delta_rule(q, k, v, None, rates(v, x)), ValueError, "log_decay .*NaN, or numbers above 0")
+        for x in (1e-3, math.nan, math.inf)
+    ),
+    (lambda q, k, v: decay_between(rates(v, math.nan)), ValueError, "log_decay .*no number above 0"),
+    (lambda q, k, v: delta_rule(q[:, :, :2], k, v), ValueError, r"q has shape .*as many queries as keys"),
+    (lambda q, k, v: delta_rule(q, k[:, :, :2], v[:, :, :2]), ValueError, r"q has shape .*as many queries as keys"),
+    (lambda q, k, v: delta_weights(q[:, :, :2], k), ValueError, r"q has shape .*as many queries as keys"),
+    (lambda q, k, v: in_float32(delta_rule, q, k, v, beta=rates(v, 1.0)), TypeError, "beta has dtype torch.float64"),
+    (lambda q, k, v: in_float32(delta_rule, q, k, v, log_decay=rates(v, -1.0)), TypeError, "log_decay has dtype"),
+    (lambda q, k, v: in_float32(delta_weights, q, k, scores=q @ k.mT), TypeError, "scores has dtype torch.float64"),
     (lambda q, k, v: delta_rule(q, k, v, v.abs()), ValueError, r"beta has shape \(2, 2, 6, 4\).*\(2, 2, 6\)"),
     (lambda q, k, v: delta_rule(q, k, v, None, v[..., 0].abs()), ValueError, "log_decay .*above 0.*logarithm"),
     (lambda q, k, v: delta_rule(q, k, v, state=q), ValueError, r"state has shape .*must be \(2, 2, 3, 4\)"),
@@ -720,6 +768,17 @@ BAD = [
     (lambda q, k, v: linear_attention(q, k, v, torch.ones(2, 1, 1, 6)), TypeError, "is_token|mask"),
     (lambda q, k, v: decay_between(v), ValueError, "no number above 0"),
 ]
+
+
+def rates(v, one):
+    """A rate of 0 for every token, and another one for a token in the middle."""
+    found = torch.zeros(v.shape[:3])
+    found[-1, -1, 2] = one
+    return found
+
+
+def in_float32(function, *tensors, **more):
+    return function(*(x.float() for x in tensors), **more)
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD, ids=[message[:25] for _, _, message in BAD])

@@ -120,6 +120,15 @@ def test_half_precision_averages_long_texts(dtype):
     nn.init.eye_(layer.W_v.weight)
     average = layer.own_average(torch.ones(1, 5000, 4, dtype=dtype))
     assert error(average.double(), torch.ones(1, 1, 5000, 4)) < 1e-3
+    x = torch.linspace(-1, 3, 5000)[:, None].expand(1, 5000, 4).to(dtype)
+    exact = x.double().cumsum(1) / torch.arange(1, 5001)[:, None]
+    found = layer.own_average(x)
+    assert found.dtype == dtype
+    assert error(found, exact[None].to(dtype)) == 0
+    with torch.no_grad():
+        cache = layer.new_cache()
+        steps = [layer.own_average(part, cache=cache) for part in x.split(1250, 1)]
+    assert error(torch.cat(steps, 2), exact[None].to(dtype)) < torch.finfo(dtype).eps
 
 
 # ---- one word at a time

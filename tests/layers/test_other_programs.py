@@ -4,15 +4,18 @@ Each case is a public report, or its neighbor: the layer gives the right numbers
 """
 
 import copy
+import pickle
 
 import pytest
 import torch
 import torch.nn.utils.prune
+from registry import LAYERS
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
 import mha
+from mha.analysis import mask_heads, prune_heads
 from mha.analysis.circuits import ov_circuit, qk_circuit
 from mha.interop import ReleasedAttention, SeqFirst, relayout
 from mha.layers import LatentCache, StateCache, align_heads, compress
@@ -158,6 +161,154 @@ def test_a_quantized_layer_computes_and_is_not_taken_for_a_plain_one(reader):
     assert float((small(x) - layer(x)).detach().abs().max()) < 0.1
     with pytest.raises(ValueError, match="W_q is a Linear, which is no linear map"):
         small.take_heads([0, 1])
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:torch.quantize_per")
+def test_a_quantized_model_and_a_quantized_router_compute(reader):
+    torch.set_default_dtype(torch.float32)
+    routed, x = mha.RoutedAttention(16, 4, 1, 2).eval(), torch.randn(1, 4, 16)
+    model, tokens = LanguageModel(9, 16, 4).eval(), torch.randint(0, 9, (1, 5))
+    for one, given in ((routed, x), (model, tokens)):
+        small = torch.ao.quantization.quantize_dynamic(copy.deepcopy(one), {nn.Linear})
+        assert 0 < float((small(given) - one(given)).detach().abs().max()) < 0.1
+
+
+def test_an_adapter_of_a_router_takes_part():
+    layer, x = mha.RoutedAttention(16, 4, 1, 2, gates="paper").eval(), torch.randn(1, 4, 16)
+    for name in ("W_s", "W_r", "W_h"):
+        setattr(layer.router, name, WithLoRA(getattr(layer.router, name)).eval())
+    with mha.watch(layer, "probabilities") as seen:
+        layer(x)
+    assert near(seen.probabilities, layer.router.W_r(x).mT.softmax(1))
+
+
+def test_an_adapter_of_the_feed_forward_part_takes_part():
+    model, tokens = LanguageModel(9, 16, 4).eval(), torch.randint(0, 9, (1, 5))
+    part = model.decoder[0].feed_forward
+    right = copy.deepcopy(model)
+    part.widen, part.narrow = WithLoRA(part.widen).eval(), WithLoRA(part.narrow).eval()
+    for name in ("widen", "narrow"):
+        setattr(right.decoder[0].feed_forward, name, as_linear(getattr(part, name), name))
+    assert near(model(tokens), right(tokens))
+
+
+# ---- parameters that come and go
+
+
+def offloaded(module):
+    """As accelerate does it: parameters are on the meta device, and a forward in the place of their module's brings
+    them for each call.
+    """
+    for part in list(module.modules()):
+        if part._parameters and not isinstance(part, mha.layers.ComposableAttention):
+            _offload(part, {name: w.data for name, w in part._parameters.items() if w is not None}, part.forward)
+    return module
+
+
+def _offload(part, kept, forward):
+    def away():
+        part._parameters.update({name: nn.Parameter(w.to("meta")) for name, w in kept.items()})
+
+    def bring(*args, **how):
+        part._parameters.update({name: nn.Parameter(w.clone()) for name, w in kept.items()})
+        y = forward(*args, **how)
+        away()
+        return y
+
+    away()
+    part.forward = bring
+
+
+@pytest.mark.parametrize("entry", [e for e in LAYERS if "composed" not in e.name], ids=lambda e: e.name)
+@torch.no_grad()
+def test_an_offloaded_layer_computes_and_reads_on_from_a_cache(entry):
+    layer = entry.build().eval()
+    away, x = offloaded(copy.deepcopy(layer)), entry.words(5)
+    if entry.alone or entry.needs_is_causal:
+        right = layer(x, is_causal=True)
+        assert near(away(x, is_causal=True), right)
+    else:
+        memory = entry.memory(layer)
+        assert near(away(x, *memory), layer(x, *memory))
+    if entry.caches and entry.alone:
+        cache = away.new_cache(9)
+        found = [away(one, is_causal=True, cache=cache) for one in x.split([3, 1, 1], 1)]
+        assert near(torch.cat(found, 1), right)
+
+
+@torch.no_grad()
+def test_an_offloaded_model_computes_and_its_heads_can_be_taken():
+    model, tokens = LanguageModel(9, 16, 4).eval(), torch.randint(0, 9, (1, 5))
+    away, x = offloaded(copy.deepcopy(model)), torch.randn(1, 4, 16)
+    assert near(away(tokens), model(tokens))
+    assert torch.equal(away.generate(tokens, 3), model.generate(tokens, 3))
+    some, right = (one.decoder[0].attention.take_heads([1, 3]) for one in (away, model))
+    assert near(some(x), right(x))
+    with pytest.raises(ValueError, match=r"forward of this SinkAttention was replaced.*remove_hook_from_module"):
+        offloaded(mha.SinkAttention(16, 4)).take_heads([1, 3])
+
+
+def test_a_forward_put_in_the_place_of_a_projections_own_takes_part():
+    layer, x = made(), torch.randn(1, 4, 16)
+    more, own = torch.randn(16, 16), layer.W_v.forward
+    layer.W_v.forward = lambda x: own(x) + x @ more
+    assert near(mha.GroupedAttention.from_plain(layer)(x), layer(x))
+
+
+def test_a_layer_that_blocks_share_is_pruned_in_all_of_them():
+    class Shares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = self.second = made()
+            self.blocks = nn.ModuleList([self.first])
+
+        def forward(self, x):
+            return self.blocks[0](self.second(self.first(x)))
+
+    model, x = Shares(), torch.randn(1, 4, 16)
+    with mask_heads(model, {"first": [0, 2]}):
+        right = model(x)
+    small = prune_heads(model, {"first": [0, 2]})
+    assert near(small(x), right)
+    assert small.first is small.second is small.blocks[0]
+    assert model.second.heads == 4
+
+
+def asked(entry, layer, n):
+    """What a layer is called with at length n: its own tokens where it can read them, else a memory."""
+    x = entry.words(n)
+    memory = () if entry.alone else (torch.randn(len(x), n, w) for w in (layer.W_k.in_features, layer.W_v.in_features))
+    return (x[:, :1] if "feedback" in entry.name else x, *memory)
+
+
+without_keywords = pytest.mark.parametrize(
+    "entry", [e for e in LAYERS if not e.needs_is_causal], ids=lambda entry: entry.name
+)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit", "ignore:Converting a tensor", "ignore::torch.jit.TracerWarning")
+@without_keywords
+@torch.no_grad()
+def test_a_traced_layer_computes_the_same_at_every_length(entry, reader):
+    layer = entry.build().eval()
+    traced = torch.jit.trace(layer, asked(entry, layer, 5))
+    for n in (5, 7):
+        given = asked(entry, layer, n)
+        assert near(traced(*given), layer(*given))
+
+
+@without_keywords
+@torch.no_grad()
+def test_an_average_of_equal_layers_and_a_pickled_one_are_the_layer(entry):
+    layer = entry.build().eval()
+    given = asked(entry, layer, 4)
+    right, average = layer(*given), torch.optim.swa_utils.AveragedModel(layer, use_buffers=True)
+    for _ in range(2):
+        average.update_parameters(layer)
+    assert near(average.eval()(*given), right)
+    assert near(pickle.loads(pickle.dumps(layer))(*given), right)
+    state = dict(layer.named_parameters()) | dict(layer.named_buffers())
+    assert near(torch.func.functional_call(layer, state, given), right)
 
 
 @pytest.mark.parametrize("kind", ["talking", "composed", "gated", "collaborative", "linear", "overlapping"])
@@ -331,6 +482,26 @@ def test_forward_mode_and_vmap_of_per_sample_gradients():
     for n, one in enumerate(inputs):
         right = grad(loss)(parameters, one)
         assert all(near(found[name][n], right[name]) for name in right)
+
+
+@pytest.mark.parametrize("way", ["watched", "formula"])
+def test_second_derivatives_have_a_way(way):
+    layer, x = made(), torch.randn(1, 3, 16, requires_grad=True)
+    math = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    with mha.watch(layer, "weights") if way == "watched" else math:
+        (slope,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        slope.square().sum().backward()
+    assert float(x.grad.abs().max()) > 0
+
+
+@torch.no_grad()
+def test_an_exported_causal_layer_takes_every_batch_and_length(reader):
+    layer, free = made(), torch.export.Dim.DYNAMIC
+    shapes = {"query": {0: free, 1: free}, "is_causal": None}
+    program = torch.export.export(layer, (torch.randn(2, 6, 16),), {"is_causal": True}, dynamic_shapes=shapes).module()
+    for b, n in ((1, 1), (3, 1), (1, 7), (2, 70)):
+        x = torch.randn(b, n, 16)
+        assert near(program(x, is_causal=True), layer(x, is_causal=True))
 
 
 def test_a_cut_layer_that_counts_all_heads_is_refused():

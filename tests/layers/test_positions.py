@@ -42,6 +42,26 @@ def test_sinusoidal_positions_are_exact_far_out_and_come_in_the_default_type():
     assert abs(found[-1, 0] - math.sin(100_000)) < 1e-7
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.float64], ids=str)
+def test_every_channel_is_exact_far_out_whatever_the_default_type_is(default):
+    """Also the slow waves: their exponents are fractions, which float32 rounds."""
+    torch.set_default_dtype(default)
+    start, d = 1_000_000, 12
+    found = SinusoidalPositions()(torch.zeros(1, 1, d, dtype=torch.float64), start)[0, 0]
+    ones = torch.tensor([1.0, 0.0] * (d // 2), dtype=torch.float64).view(1, 1, 1, d)
+    turned = mha.RotaryPositions(layout="interleaved").rotate(ones, start)[0, 0, 0]
+    for c in range(d // 2):
+        angle = start / 10000.0 ** (2 * c / d)
+        assert abs(found[2 * c] - math.sin(angle)) < 1e-9
+        assert abs(found[2 * c + 1] - math.cos(angle)) < 1e-9
+        assert abs(turned[2 * c] - math.cos(angle)) < 1e-9
+        assert abs(turned[2 * c + 1] - math.sin(angle)) < 1e-9
+    table = sinusoidal_positions(30_000, d)
+    assert table.dtype == default
+    right = torch.tensor([[f(29_999 / 10000.0 ** (2 * c / d)) for f in (math.sin, math.cos)] for c in range(d // 2)])
+    assert error(table[-1], right.flatten()) < 1e-7
+
+
 def test_the_module_adds_the_same_waves_from_any_start():
     x = torch.randn(2, 5, 6)
     found = SinusoidalPositions()(x, start=3)
@@ -196,6 +216,18 @@ def test_linear_bias_is_seen_by_a_watcher_and_comes_before_the_mask():
 
 def test_slopes_of_eight_heads_are_halves_of_halves():
     assert slopes(8).tolist() == [2.0**-n for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("steep", [None, torch.tensor([0.5, 0.25, 1.0, 0.1])], ids=["own", "given"])
+@pytest.mark.parametrize("chosen", [[2, 0], [1, 3], [3], [0, 1, 2, 3]], ids=str)
+def test_chosen_heads_keep_their_slopes(steep, chosen):
+    bias, scores = mha.LinearBias(steep), noise(2, 4, 3, 5)
+    assert error(bias.take_heads(chosen, 4).bias(scores[:, chosen]), bias.bias(scores)[:, chosen]) < LIMIT
+    layer, x = mha.MultiHeadAttention(8, 4, positions=bias), noise(2, 5, 8)
+    keep = torch.tensor([float(h in chosen) for h in range(4)])[:, None, None]
+    with mha.edit(layer, heads=lambda z: z * keep):
+        right = layer(x, is_causal=True)
+    assert error(layer.take_heads(chosen)(x, is_causal=True), right) < LIMIT
 
 
 def test_watching_a_rotary_layer_changes_nothing():

@@ -120,6 +120,40 @@ def test_the_layer_is_that_of_gpt_oss_in_value_and_gradient(window, fused_from):
 # ---- the layer
 
 
+CHANGED = {
+    "scores": {"scores": lambda s: 2 * s + torch.arange(s.shape[-1])},
+    "weights": {"weights": lambda w: w.flip(-1)},
+    "heads": {"heads": lambda z: z.flip(1)},
+    "all": {"scores": lambda s: s.square(), "weights": lambda w: w**2, "heads": lambda z: 3 * z},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_edits_and_watchers_count_for_as_many_queries_as_the_fused_kernel_takes(change):
+    layer, x = mha.SinkAttention(8, 4, sink=[-2, 0, 1, 3]), torch.randn(2, mha.SinkAttention.fused_from, 8)
+    plain, results = layer(x), []
+    for fused_from in (layer.fused_from, 1, 1000):
+        layer.fused_from = fused_from
+        with mha.edit(layer, **CHANGED[change]), mha.watch(layer) as seen:
+            results.append([layer(x), seen.scores, seen.weights, seen.heads])
+        assert error(results[-1], results[0]) < LIMIT
+    assert error(results[0][0], plain) > 1e-2
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 2.0])
+@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize("fused_from", [1, 1000])
+def test_a_scale_counts_on_both_paths(scale, explicit, fused_from):
+    layer = mha.SinkAttention(8, 2, sink=[0.5, 1.0])
+    layer.fused_from = fused_from
+    q, k, v = torch.randn(3, 2, 2, 70, 4)
+    powers = (scale * q @ k.mT).exp()
+    right = powers @ v / (powers.sum(-1, keepdim=True) + layer.sink.exp()[:, None, None])
+    assert error(layer.attend(q, k, v, scale=scale, explicit=explicit), right) < 1e-10
+    layer.scale = scale
+    assert error(layer.attend(q, k, v, explicit=explicit), right) < 1e-10
+
+
 def test_a_very_low_sink_is_plain_attention_on_both_paths():
     plain = mha.MultiHeadAttention(12, 3, kdim=5, vdim=7, bias="qvo")
     layer = mha.SinkAttention.from_plain(plain)

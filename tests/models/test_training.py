@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle import LIMIT, error
 from torch import nn
 
 from mha.data import tasks
-from mha.models import round_weights, smooth, train
+from mha.models import LanguageModel, round_weights, smooth, train
+from mha.models.training import Muon, MuonAndAdamW, equally_long
 
 
 def seeded(seed):
@@ -55,12 +57,96 @@ def test_training_that_fails_says_so(reader):
         train(Number(), lambda m, step: m.x, 0)
     with pytest.raises(ValueError, match=r"loss is nan at step 2: lower lr = 0\.5"):
         train(Number(), lambda m, step: m.x * (torch.nan if step == 2 else 1), 5, lr=0.5)
-    with pytest.raises(ValueError, match=r"returned shape \(2,\): it must be one number"):
+    with pytest.raises(ValueError, match=r"returned a tensor of shape \(2,\) .*: it must be one number"):
         train(Number(), lambda m, step: m.x.expand(2), 5)
+    with pytest.raises(ValueError, match=r"returned a tensor of shape \(\) and torch.int64: it must be one number"):
+        train(Number(), lambda m, step: m.x.detach().long(), 5)
     with pytest.raises(ValueError, match=r"returned 1\.5: it must be one number"):
         train(Number(), lambda m, step: 1.5, 5)
     with pytest.raises(ValueError, match="loss is inf at step 0"):
         train(Number(), lambda m, step: m.x / 0, 5)
+
+
+UNTRAINABLE = {
+    "no parameters": (nn.Identity(), "model = the module Identity: it has no parameter to train"),
+    "all frozen": (Number().requires_grad_(False), "model = the module Number: it has no parameter to train"),
+    "no gradient": (Number(), "has no gradient: it depends on no parameter that is trained"),
+}
+
+
+@pytest.mark.parametrize("name", UNTRAINABLE)
+def test_what_cannot_be_trained_is_refused_by_name(reader, name):
+    model, message = UNTRAINABLE[name]
+    with pytest.raises(ValueError, match=message):
+        train(model, lambda m, step: torch.tensor(1.0), 2)
+
+
+@pytest.mark.parametrize("steps", [10**9, 10**12, sys.maxsize])
+def test_steps_that_never_end_are_refused(reader, steps):
+    with pytest.raises(ValueError, match=f"steps = {steps}: it must be at most 10000000"):
+        train(Number(), lambda m, step: m.x, steps)
+    with pytest.raises(ValueError, match=f"layers = {steps}: it must be at most 10000"):
+        LanguageModel(9, 8, 2, layers=steps)
+
+
+# ---- Muon
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4), (1, 5), (5, 1)], ids=str)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_muon_is_its_formula(shape, momentum):
+    """Nesterov's step: the mean that comes next, made equally long, at a rate that grows with rows / columns."""
+    weight = nn.Parameter(torch.randn(shape))
+    optimizer = Muon([weight], lr=0.1, momentum=momentum, weight_decay=0.2)
+    right, mean = weight.detach().clone(), torch.zeros(shape)
+    for gradient in torch.randn(3, *shape):
+        weight.grad = gradient
+        optimizer.step()
+        mean = momentum * mean + (1 - momentum) * gradient
+        ahead = momentum * mean + (1 - momentum) * gradient
+        rate = 0.1 * max(1.0, shape[0] / shape[1]) ** 0.5
+        right = (1 - 0.1 * 0.2) * right - rate * equally_long(ahead)
+        assert error(weight, right) < LIMIT
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4)], ids=str)
+def test_equally_long_keeps_the_directions_and_brings_their_lengths_near_one(shape):
+    matrix = torch.randn(shape)
+    u, sizes, vt = torch.linalg.svd(matrix, full_matrices=False)
+    length = sizes / sizes.norm()
+    for _ in range(5):
+        length = 3.4445 * length - 4.7750 * length**3 + 2.0315 * length**5
+    found = equally_long(matrix)
+    assert error(found, u * length @ vt) < 1e-10
+    assert (torch.linalg.svdvals(found) - 0.95).abs().max() < 0.6
+    assert equally_long(0 * matrix).abs().max() == 0
+
+
+def test_muon_changes_the_matrices_inside_and_adamw_all_others():
+    model = LanguageModel(9, 8, 2)
+    both = MuonAndAdamW(model, model.decoder, 100, lr=0.03, rest=0.005)
+    taken = [[p for group in o.param_groups for p in group["params"]] for o in both.optimizers]
+    assert {id(p) for p in taken[0]} == {id(p) for p in model.decoder.parameters() if p.ndim == 2}
+    assert sorted(id(p) for some in taken for p in some) == sorted(map(id, model.parameters()))
+    rates = []
+    for _ in range(100):
+        rates.append([o.param_groups[0]["lr"] for o in both.optimizers])
+        both.step()
+    right = [min(1, (s + 1) / 20, 2 - 2 * s / 100) for s in range(100)]
+    assert error(torch.tensor(rates), torch.tensor([[0.03 * r, 0.005 * r] for r in right])) < LIMIT
+    assert both.optimizers[0].param_groups[0]["lr"] == 0
+
+
+def test_without_matrices_there_is_nothing_for_muon(reader):
+    for inside in (nn.Identity(), nn.LayerNorm(4)):
+        with pytest.raises(ValueError, match=r"inside = the module .*: it has no matrix"):
+            MuonAndAdamW(nn.Linear(2, 2), inside, 3)
+    with pytest.raises(ValueError, match=r"matrices = \[\]: give at least one"):
+        Muon([], lr=0.1)
+    only = nn.Linear(2, 2, bias=False)  # nothing is left for AdamW
+    before = only.weight.detach().clone()
+    train(only, lambda m, step: m.weight.square().sum(), 1, optimizer=MuonAndAdamW(only, only, 3))
+    assert not torch.equal(only.weight, before)
 
 
 def test_the_bar_goes_to_the_screen_not_to_the_error_stream():

@@ -302,6 +302,55 @@ def test_bad_ways_of_drawing_are_refused():
         sampling(generator, top_k=5)(torch.zeros(1, 4))
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+@pytest.mark.parametrize("top_k", [None, 1, 2])
+def test_scores_that_nothing_can_be_drawn_from_are_refused(reader, temperature, top_k):
+    draw = sampling(torch.Generator(), temperature=temperature, top_k=top_k)
+    scores = torch.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])
+    for n in range(3):
+        bad = scores.clone()
+        bad[1, n] = torch.nan
+        for choose in (draw, greedy):
+            with pytest.raises(ValueError, match=r"logits of shape \(2, 3\) holds NaN"):
+                choose(bad)
+        bad[1, n] = torch.inf
+        with pytest.raises(ValueError, match=r"logits of shape \(2, 3\) .*highest score is infinite"):
+            draw(bad)
+    with pytest.raises(ValueError, match=r"highest score is infinite"):
+        draw(torch.full((2, 3), -torch.inf))
+    for choose in (draw, greedy):
+        with pytest.raises(ValueError, match=r"logits has shape \(3,\)"):
+            choose(scores[0])
+        with pytest.raises(ValueError, match=r"logits has shape \(2, 0\)"):
+            choose(scores[:, :0])
+        with pytest.raises(TypeError, match=r"logits has dtype torch\.int64"):
+            choose(scores.long())
+    hidden = scores.clone()
+    hidden[:, 0] = -torch.inf  # tokens that must not come
+    assert 0 not in draw(hidden.repeat(50, 1))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bool, torch.uint8], ids=str)
+def test_choices_that_are_no_token_numbers_are_refused(reader, kind):
+    with pytest.raises(ValueError, match=rf"choose returned a tensor of shape \(2,\) and {kind}: .*token numbers"):
+        unroll(lambda _: torch.zeros(2, 5), words(2, 3), 2, choose=lambda logits: logits.argmax(-1).to(kind))
+
+
+@pytest.mark.parametrize(
+    "wrong", [7, 2.0, [[0, 1, 2]], torch.zeros(2, 3), torch.zeros(3).long(), torch.zeros(2, 2).long()], ids=str
+)
+def test_positions_that_are_none_are_refused_by_the_name_they_were_given_by(reader, wrong):
+    with pytest.raises(TypeError, match=r"position_ids = .*: give whole numbers from 0 on"):
+        language_model()(words(2, 3), position_ids=wrong)
+
+
+@pytest.mark.parametrize("part", ["norm", "attention", "feed_forward", "positions"])
+def test_what_makes_no_module_is_refused_by_name(reader, part):
+    for wrong in (nn.Linear(3, 3), nn.Identity(), lambda a, b, c: nn.Identity()):
+        with pytest.raises(TypeError, match=rf"{part} = .* (makes no module when it is given|returned)"):
+            LanguageModel(WORDS, D, **{"attention": HEADS} | {part: wrong})
+
+
 def test_a_stopped_sequence_stays_stopped_and_the_loop_ends_when_all_have():
     script = torch.tensor([[5, 1, 5, 5, 5, 5], [5, 5, 5, 1, 5, 5]])
 
@@ -341,8 +390,6 @@ def test_a_watcher_sees_every_layer_by_a_readable_path():
             (f"decoder.{i}.cross_attention", (N, M)),
         )
     }
-    with mha.watch(language_model(shared), "weights") as seen:
-        pass
     with mha.watch(model := language_model(shared), "weights") as seen:
         model(words(B, N))
     assert list(seen) == ["decoder.0.attention.weights", "decoder.1.attention.weights"]

@@ -53,6 +53,11 @@ check_share = Exercise(
             block[:-1] for block in _share(r, p, h, g)
         ],
         "keys first: the query heads come first": lambda r, p, h, g: _share(r, p, h, g)[::-1],
+        "these are all heads: a process owns a share": lambda r, p, h, g: [_block(0, h), _block(0, g)],
+        "the blocks begin at `rank`, they should begin at `rank` times their size": lambda r, p, h, g: [
+            list(range(r, r + h // p)),
+            list(range(r, r + g // p)),
+        ],
     },
     next_step="Next: the term of one process.",
 )
@@ -171,6 +176,12 @@ check_seconds = Exercise(
         "this is the larger of both: nothing is done while waiting, so they add up": lambda o, n, b, p, s, w: max(
             o / s / p, _seconds(0, n, b, p, s, w)
         ),
+        "the communication is divided by the number of devices too": lambda o, n, b, p, s, w: (
+            (o / s + 2 * n * b / 8 / w) / p
+        ),
+        "each device sends the whole tensor to all: in a ring only pieces go round": lambda o, n, b, p, s, w: (
+            o / s / p + 2 * p * n * b / 8 / w
+        ),
     },
     next_step="Next: the quiz.",
 )
@@ -197,7 +208,7 @@ def _join(tops: Tensor, sums: Tensor, reads: Tensor) -> Tensor:
 
 def _any_reports(draw: Draw) -> tuple:
     p, n, d = draw.whole(1, 4), draw.whole(1, 4), draw.whole(1, 4)
-    tops = draw.normal(p, n, scales=(1.0, 300.0, 3.0)) + draw.one_of([0.0, 900.0, -900.0])
+    tops = draw.normal(p, n, scales=(1.0, 300.0, 3.0)) + draw.one_of([0.0, 900.0]) * draw.integers(-1, 1, n)
     return tops, draw.uniform(p, n, low=1.0, high=9.0), draw.normal(p, n, d)
 
 

@@ -59,6 +59,7 @@ check_bytes = Exercise(
         "the length is squared: attention weights are not kept": lambda *a: _bytes(*a) * a[5],
         "the width of a head is left out": lambda n, h, g, d, *a: _bytes(n, h, g, 1, *a),
     },
+    whole=True,
     next_step="Next: the mask with a cache.",
 )
 
@@ -106,6 +107,9 @@ check_mask = Exercise(
             lambda f, old, new: _mask([n + 1 for n in f], old, new)
         ),
         "all sequences have the padding of the first": lambda f, old, new: _mask(f[:1] * len(f), old, new),
+        "one padded position is visible: the first token is at position `padding`": (
+            lambda f, old, new: _mask([n - 1 for n in f], old, new)
+        ),
     },
     next_step="Next: sharing.",
 )
@@ -215,6 +219,8 @@ check_rotation = Exercise(
         "orthogonal, but not the nearest: this is the Q of a QR decomposition": (
             lambda a, b: torch.linalg.qr(a.mT @ b)[0]
         ),
+        "only U: both sides of the decomposition are needed": lambda a, b: torch.linalg.svd(a.mT @ b)[0],
+        "only Vᵀ: both sides of the decomposition are needed": lambda a, b: torch.linalg.svd(a.mT @ b)[2],
     },
     next_step="So heads can merge.",
 )

@@ -1,7 +1,7 @@
 """Checkers: a paired difference with its interval, an equal budget, a choice by rule."""
 
 import math
-from statistics import mean, median, pstdev, stdev
+from statistics import mean, median, pstdev, stdev, variance
 
 from mha.course.comparison.results import STUDENT
 from mha.course.exercises.exercise import Exercise
@@ -48,6 +48,10 @@ check_paired = Exercise(
             min(x - y for x, y in zip(a, b, strict=True)),
             max(x - y for x, y in zip(a, b, strict=True)),
         ),
+        "2 is for many seeds; for a few, Student's value is larger": lambda a, b: _paired(a, b, factor=2.0),
+        "Student's value is left out": lambda a, b: _paired(a, b, factor=1.0),
+        "the variance in place of the standard deviation": lambda a, b: _paired(a, b, deviation=variance),
+        "the means of the two layers, no interval": lambda a, b: (mean(a), mean(b)),
     },
     next_step="Next: make the baseline as large as the new layer.",
 )
@@ -55,22 +59,20 @@ check_paired = Exercise(
 
 def _widest(weights, heads, *, bias=4, squares=4.0, step=None):
     step = heads if step is None else step
-    return max(d for d in range(0, 4000, step) if squares * d * d + bias * d <= weights)
+    return max(d for d in range(0, 4000, step) if squares * d * d + bias * d <= max(weights, 0))
 
 
 def _any_budget(draw: Draw) -> tuple:
     heads = draw.integer(1, 16)
     width = heads * draw.integer(1, draw.one_of([3, 60]))
     fits = 4 * width * width + 4 * width
-    return fits + draw.one_of([0, -1, draw.integer(0, 5000)]) + (
-        4 * heads * (heads + 1) if width == heads else 0
-    ), heads
+    return fits + draw.one_of([0, -1, draw.integer(0, 5000)]), heads
 
 
 check_budget = Exercise(
     name="an equal budget",
     solution=_widest,
-    cases=lambda: [(4223, 4), (5000, 4), (4 * 64 * 64 + 4 * 64, 8), (1136768, 8), (1182000, 16)],
+    cases=lambda: [(4223, 4), (5000, 4), (4 * 64 * 64 + 4 * 64, 8), (1136768, 8), (1182000, 16), (79, 4)],
     legal=_any_budget,
     mistakes={
         "the biases are forgotten": lambda w, h: _widest(w, h, bias=0),
@@ -81,6 +83,7 @@ check_budget = Exercise(
         "parameters do not grow with the number of heads": lambda w, h: _widest(w, h, squares=4.0 * h),
         "the width of one head": lambda w, h: _widest(w, h) // h,
         "a budget that is met exactly is met": lambda w, h: _widest(w - 1, h),
+        "over the budget where not even the smallest width fits": lambda w, h: max(h, _widest(w, h)),
     },
     next_step="Next: a rule that decides before you look.",
 )
@@ -93,7 +96,7 @@ def _cheapest(lows, highs, costs, worse, *, passes=lambda low, high, worse: low 
 
 def _any_choice(draw: Draw) -> tuple:
     count, plain, worse = draw.whole(1, 6), draw.integer(0, 20), draw.number(0.0, 0.1)
-    lows = [draw.number(-0.2, 0.1) for _ in range(count)]
+    lows = [draw.number(-0.4, 0.1) for _ in range(count)]
     lows[0] = draw.one_of([lows[0], -worse])  # no worse than the margin is good enough
     highs = [low + draw.number(0.0, 0.3) for low in lows]
     place = plain % (count + 1)
@@ -111,6 +114,7 @@ check_choose = Exercise(
         ([0.0, 0.03, -0.03, 0.01], [0.0, 0.05, 0.01, 0.30], [10, 11, 7, 20], 0.05),
         ([0.0, -0.20, -0.25], [0.0, -0.10, 0.30], [10, 2, 3], 0.01),
         ([0.0, -0.40, -0.10], [0.0, 0.05, 0.20], [10, 3, 6], 0.02),
+        ([-0.40, -0.01, 0.08, 0.0], [0.01, 0.02, 0.30, 0.0], [3, 6, 8, 10], 0.02),
     ],
     legal=_any_choice,
     mistakes={
@@ -130,6 +134,8 @@ check_choose = Exercise(
             lo, hi, c, w, passes=lambda low, high, worse: low >= worse
         ),
         "the last that passes, not the cheapest": lambda lo, hi, c, w: max(i for i in range(len(c)) if lo[i] >= -w),
+        "the first that passes, not the cheapest": lambda lo, hi, c, w: next(i for i in range(len(c)) if lo[i] >= -w),
+        "the cost is returned, not the number of the layer": lambda lo, hi, c, w: c[_cheapest(lo, hi, c, w)],
     },
     next_step="Write such a rule down before you train.",
 )

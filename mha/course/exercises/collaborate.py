@@ -30,6 +30,10 @@ check_count = Exercise(
         "keys have mixing vectors too": lambda d, h, r: 2 * d * r + 2 * h * r + 2 * d * d,
         "one mixing vector for all heads": lambda d, h, r: 2 * d * r + r + 2 * d * d,
         "W_o is left out": lambda d, h, r: 2 * d * r + h * r + d * d,
+        "a plain layer: queries and keys have d_shared channels": lambda d, h, r: 4 * d * d,
+        "one mixing number for each head: a vector has d_shared": lambda d, h, r: 2 * d * r + h + 2 * d * d,
+        "a mixing matrix for each head: it is a vector": lambda d, h, r: 2 * d * r + h * r * r + 2 * d * d,
+        "values and outputs were left out, as if they were free": lambda d, h, r: 2 * d * r + h * r,
     },
     next_step="Next: the scores themselves.",
 )
@@ -77,6 +81,9 @@ check_scores = Exercise(
         "queries and keys are both mixed, which squares the mixing vectors": lambda *a: _scores(*a, power=2),
         "nothing is mixed: all heads compare alike": lambda q, k, m, c, d: _scores(q, k, torch.ones_like(m), c, d),
         "queries and keys are swapped": lambda q, k, m, c, d: _scores(k, q, m, c, d),
+        "the mixing vectors are added, not multiplied": lambda q, k, m, c, d: (
+            ((q + m[:, None]) @ k.T + c[:, None]) / math.sqrt(d)
+        ),
     },
     next_step="Next: find the mixing vectors of a trained layer.",
 )

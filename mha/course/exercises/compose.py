@@ -62,6 +62,11 @@ check_talk = Exercise(
             lambda s, a, b, m: _mix(_hide(_mix(s, a).softmax(-1), m, 0.0), b)
         ),
         "the softmax runs over the heads": lambda s, a, b, m: _mix(_hide(_mix(s, a), m, -1e4).softmax(0), b),
+        "the mixing matrices went through a softmax: they are used as they are": lambda s, a, b, m: _talk(
+            s, a.softmax(0), b.softmax(0), m
+        ),
+        "both matrices act before the softmax": lambda s, a, b, m: _hide(_mix(s, a @ b), m).softmax(-1),
+        "both mixing matrices are transposed": lambda s, a, b, m: _talk(s, a.mT, b.mT, m),
     },
     next_step="Next: matrices made from tokens.",
 )
@@ -118,6 +123,9 @@ check_matrices = Exercise(
             lambda a, b, g, w: w + _norm(a).mT @ b + g.tanh()[..., None]
         ),
         "the gates are left out": lambda a, b, g, w: w + _norm(a).mT @ b,
+        "divided by the mean square, not by its root": lambda a, b, g, w: (
+            w + (a / (a.square().mean(-1, keepdim=True) + 1e-6)).mT @ b + torch.diag_embed(g.tanh())
+        ),
     },
     next_step="Next: how many parameters this takes.",
 )
@@ -203,6 +211,12 @@ check_extra = Exercise(
         "hidden width rank · h: enough for w1 only": lambda d, h, r: 4 * (d * r * h + (r * h) ** 2 + d * h) + 2 * h * h,
         "biases are counted": lambda d, h, r: _extra(d, h, r) + 4 * (4 * r * h + h),
         "the gates are counted at one of the two mixings only": lambda d, h, r: _extra(d, h, r) - 2 * d * h,
+        "hidden width 2 · rank: both vectors have an entry for each head": lambda d, h, r: (
+            4 * (2 * d * r + 4 * r * r + d * h) + 2 * h * h
+        ),
+        "both maps begin with d_model channels: the second begins with the hidden ones": lambda d, h, r: (
+            4 * (4 * d * r * h + d * h) + 2 * h * h
+        ),
     },
     next_step="That is 8 percent of a plain layer of width 1024 with 16 heads.",
     tolerance=0.0,

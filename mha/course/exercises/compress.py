@@ -46,6 +46,13 @@ check_kept = Exercise(
         "the rotated key has no value": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, c + 2 * r],
         "the latent is counted for each head": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, h * c + r],
         "groups and heads are exchanged": lambda h, g, d, c, r: [2 * g * d, 2 * h * d, c + r],
+        "the latent and the rotated key are kept once: keys and values come from the same": lambda h, g, d, c, r: [
+            2 * h * d,
+            2 * g * d,
+            2 * (c + r),
+        ],
+        "the heads of a group are counted, not the groups": lambda h, g, d, c, r: [2 * h * d, 2 * h * d // g, c + r],
+        "the latent is counted for each group": lambda h, g, d, c, r: [2 * h * d, 2 * g * d, g * c + r],
     },
     next_step="Next: attend without keys.",
 )
@@ -60,9 +67,17 @@ def _latents() -> list[tuple]:
     return [(_random(h, d), _random(j, r, seed=j), *(_random(h, r, d, seed=s) for s in (1, 2))) for h, d, j, r in sizes]
 
 
-def _absorbed(q: Tensor, c: Tensor, w_k: Tensor, w_v: Tensor, *, scale: float | None = None) -> Tensor:
+def _absorbed(
+    q: Tensor,
+    c: Tensor,
+    w_k: Tensor,
+    w_v: Tensor,
+    *,
+    scale: float | None = None,
+    weigh=lambda scores: scores.softmax(-1),
+) -> Tensor:
     asked = torch.einsum("hd,hrd->hr", q, w_k)
-    weights = (asked @ c.mT * (q.shape[-1] ** -0.5 if scale is None else scale)).softmax(-1)
+    weights = weigh(asked @ c.mT * (q.shape[-1] ** -0.5 if scale is None else scale))
     return torch.einsum("hr,hrd->hd", weights @ c, w_v)
 
 
@@ -88,6 +103,9 @@ check_absorbed = Exercise(
         "all heads use the W_k of the first": lambda q, c, k, v: _absorbed(q, c, k[:1].expand_as(k), v),
         "all heads use the W_v of the first": lambda q, c, k, v: _absorbed(q, c, k, v[:1].expand_as(v)),
         "the mean of all tokens is returned, whatever the query is": lambda q, c, k, v: _absorbed(0 * q, c, k, v),
+        "no softmax: scores are used as weights": lambda *a: _absorbed(*a, weigh=lambda scores: scores),
+        "the softmax runs over the heads, not over the tokens": lambda *a: _absorbed(*a, weigh=lambda s: s.softmax(0)),
+        "divided by √ of the number of heads": lambda *a: _absorbed(*a, scale=len(a[0]) ** -0.5),
     },
     room=lambda q, c, w_k, w_v: max(c.numel(), w_k.numel(), len(q) * len(c)),
     too_large="Keys or values of all tokens were made. Project the query to the latents instead.",
@@ -127,6 +145,11 @@ def _smallest(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
     return list(((u[:, -kept:] * s[-kept:]) @ vt[-kept:]).split([w_k.shape[1], w_v.shape[1]], 1))
 
 
+def _unscaled(w_k: Tensor, w_v: Tensor, kept: int) -> list[Tensor]:
+    u, _, vt = torch.linalg.svd(torch.cat([w_k, w_v], 1), full_matrices=False)
+    return list((u[:, :kept] @ vt[:kept]).split([w_k.shape[1], w_v.shape[1]], 1))
+
+
 def _any_pair(draw: Draw) -> tuple:
     m, k, v = draw.whole(3, 8), draw.whole(2, 6), draw.whole(2, 6)
     return draw.normal(m, k), draw.normal(m, v), 2 * draw.whole(1, min(m, k + v) // 2)
@@ -150,6 +173,9 @@ check_joint = Exercise(
             _cut(k, min(n, *k.shape)) @ torch.linalg.pinv(k) @ v,
         ],
         "one number too few is kept": lambda k, v, n: _joint(k, v, n - 1),
+        "the singular values are left out of the product": _unscaled,
+        "half of the numbers are kept: keys and values share all of them": lambda k, v, n: _joint(k, v, n // 2),
+        "nothing was cut": lambda k, v, n: [k, v],
     },
     next_step="So a trained layer gets a smaller KV cache.",
 )

@@ -170,7 +170,7 @@ def _any_halves(draw: Draw) -> tuple:
     i, c, size = draw.whole(1, 5), draw.whole(1, 4), draw.one_of([1.0, 3.0, 500.0])
     halves: list[Tensor] = []
     for keys in (draw.whole(1, 5), draw.whole(1, 5)):
-        scores = draw.normal(i, keys, scales=(size,)) + draw.one_of([0.0, 0.0, 900.0, -900.0])
+        scores = draw.normal(i, keys, scales=(size,)) + draw.one_of([0.0, 900.0]) * draw.integers(-1, 1, i, 1)
         largest = scores.amax(-1, keepdim=True)
         weights = (scores - largest).exp()
         halves += [largest, weights.sum(-1, keepdim=True), weights @ draw.normal(keys, c)]

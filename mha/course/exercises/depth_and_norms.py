@@ -129,7 +129,7 @@ def _variance(x: Tensor) -> Tensor:
 
 def _any_words(draw: Draw) -> tuple:
     m = draw.whole(1, 6)
-    x = draw.normal(draw.whole(1, 3), draw.whole(1, 4), m, scales=(1.0, 100.0, 1e-2)) + draw.one_of([0.0, 3.0])
+    x = draw.normal(draw.whole(1, 3), draw.whole(1, 4), m, scales=(1.0, 100.0, 1e-2)) + draw.one_of([0.0, 3.0, 1e6])
     return x, draw.normal(m), draw.normal(m), draw.one_of([1e-6, 1e-3, 2.0])
 
 

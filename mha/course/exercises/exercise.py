@@ -11,6 +11,7 @@ from typing import Any
 
 from mha.course import TOPICS
 from mha.course.exercises.compare import compare, same, show_case
+from mha.course.exercises.guess import guess
 from mha.course.exercises.legal import Draw, find_rare_bug
 from mha.course.exercises.rules import broken_rule, find_later_bugs
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
@@ -103,7 +104,7 @@ class Exercise:
     names of functions that would do the exercise. ``room`` says how many
     numbers the largest tensor may hold that an answer makes of a case, and ``too_large`` why it would hold more.
     ``gradients`` says that the text asks for them: an answer through which none flow is wrong, where it is right
-    otherwise. Gradients that do flow must be right in any case.
+    otherwise. Gradients that do flow must be right in any case. ``whole`` says that the text asks for a whole number.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Exercise:
     too_large: str = ""
     legal: Callable[[Draw], tuple] | None = None
     gradients: bool = False
+    whole: bool = False
 
     def __call__(self, answer: Callable) -> None:
         """Check an answer, print what was found, and note it if solved. (:func:`judge` says it as a value.)"""
@@ -160,7 +162,10 @@ def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
         tried = show_case(answer, case)
         return f"{tried} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
     except SeedSetError as error:
-        return f"your function is judged by its result, but {error}. Take a generator of your own."
+        return (
+            f"your function is judged by its result, but {error}. Take a generator of your own: "
+            "torch.randn(shape, generator=torch.Generator().manual_seed(0))."
+        )
     except (Exception, SystemExit) as error:
         return f"{show_case(answer, case)} raised {type(error).__name__}: {error}"
     if result is None or result is ...:
@@ -168,18 +173,25 @@ def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
     if not same(given, case, 0.0):
         return "your function changes its arguments. Work on a copy."
     found = compare(result, right, exercise.tolerance)
+    if not found and exercise.whole and isinstance(result, float):
+        return f"a whole number was expected, your function returned {result}: / makes a float, // does not"
     return f"{found}\n  input: {show_case(answer, case)}{_diagnose(exercise, answer)}" if found else ""
 
 
 def _diagnose(exercise: Exercise, answer: Callable) -> str:
-    """Name the known mistake that gives what this answer gives, on every case."""
+    """Name the known mistake that gives what this answer gives, on every case, or guess what went wrong."""
+    if not exercise.mistakes:
+        return ""
+    results = [_try(answer, case, exercise) for case in exercise.cases()]
     for diagnosis, mistake in exercise.mistakes.items():
-        if all(
-            same(_try(answer, case, exercise), _try(mistake, case, exercise), exercise.tolerance)
-            for case in exercise.cases()
-        ):
+        tried = zip(results, exercise.cases(), strict=True)
+        if all(same(result, _try(mistake, case, exercise), exercise.tolerance) for result, case in tried):
             return f"\n  It looks like this: {diagnosis}."
-    return ""
+    try:
+        guessed = guess(exercise, answer, results)
+    except Exception:  # a result of any kind, that nobody can compare
+        guessed = ""
+    return f"\n  It looks like this: {guessed}." if guessed else ""
 
 
 def _try(function: Callable, case: tuple, exercise: Exercise) -> Any:

@@ -34,6 +34,9 @@ check_chain = Exercise(
         "all pairs of steps: a chain passes each step once": lambda n, layers, back: (
             n * (n + 1) // 2 * layers if back else layers
         ),
+        "steps and layers are added: a path passes all layers at each step": lambda n, layers, back: (
+            n + layers if back else layers
+        ),
     },
     next_step="Next: a memory vector that knows how old it is.",
 )
@@ -77,15 +80,19 @@ check_memory = Exercise(
         "a sigmoid for each level: the weights do not sum to 1": lambda s, w: torch.einsum("l,lbm->bm", w.sigmoid(), s),
         "softmax of −w: the largest number gets the least": lambda s, w: _memory(s, -w),
         "softmax over the states instead of w": lambda s, w: (s.softmax(0) * s).sum(0),
+        "divided by the sum, without the exponential": lambda s, w: torch.einsum("l,lbm->bm", w / w.sum(), s),
+        "only the level with the largest number is kept": lambda s, w: s[int(w.argmax())],
+        "all levels are summed": lambda s, w: s.sum(0),
+        "the largest over the levels, in each channel": lambda s, w: s.amax(0),
     },
     next_step="So a memory vector is a mixture.",
 )
 
 
-def _weights(q, k, u, U, b, *, rows=None, asks=None, scale=None):
+def _weights(q, k, u, U, b, *, rows=None, asks=None, scale=None, weigh=lambda scores: scores.softmax(0)):
     rows = torch.arange(len(k)).flip(0) if rows is None else rows
     scores = k @ (q + u) + U[rows] @ (q if asks is None else asks) + b[rows]
-    return (scores / (len(q) ** 0.5 if scale is None else scale)).softmax(0)
+    return weigh(scores / (len(q) ** 0.5 if scale is None else scale))
 
 
 def _apart(q, k, u, U, b, *, tables):
@@ -137,12 +144,14 @@ check_weights = Exercise(
         "only the product with the key is divided by √d": lambda *given: _apart(*given, tables=""),
         "nothing is divided by √d": lambda *given: _weights(*given, scale=1.0),
         "divided by d": lambda q, *rest: _weights(q, *rest, scale=len(q)),
+        "divided by √ of the number of memory vectors": lambda q, k, *rest: _weights(q, k, *rest, scale=len(k) ** 0.5),
+        "no softmax: these are the scores": lambda *given: _weights(*given, weigh=lambda scores: scores),
     },
     next_step="Next: the loop.",
 )
 
 
-def _loop(words, W, w, *, seen="mix", first=None, ask="state", stay=True, raw=False):
+def _loop(words, W, w, *, seen="mix", first=None, ask="state", stay=True, raw=False, power=0.5, top=True):
     memories, inputs, tops = [] if first is None else [first], [[] for _ in W], []
     share = w if raw else w.softmax(0)
     for x in words:
@@ -150,19 +159,19 @@ def _loop(words, W, w, *, seen="mix", first=None, ask="state", stay=True, raw=Fa
         for map_, own in zip(W, inputs, strict=True):
             own.append(states[-1])
             rows = {"own": own, "self": [*memories, x], "newest": memories[-1:]}.get(seen, memories)
-            read = _read(x if ask == "word" else states[-1], rows, map_)
+            read = _read(x if ask == "word" else states[-1], rows, map_, power)
             states.append((states[-1] if stay else 0) + read)
         kept = {"top": states[-1], "bottom": x}.get(seen)
         memories.append(torch.stack(states, -1) @ share if kept is None else kept)
-        tops.append(states[-1])
+        tops.append(states[-1] if top else memories[-1])
     return torch.stack(tops)
 
 
-def _read(x, rows, map_):
+def _read(x, rows, map_, power):
     if not rows:
         return torch.zeros_like(x)
     memory = torch.stack(rows)
-    return (memory @ x / len(x) ** 0.5).softmax(0) @ memory @ map_
+    return (memory @ x / len(x) ** power).softmax(0) @ memory @ map_
 
 
 def _texts() -> list[tuple]:
@@ -201,6 +210,9 @@ check_loop = Exercise(
         "the attention output is not added to the state": lambda *given: _loop(*given, stay=False),
         "the layers come in the wrong order": lambda words, W, w: _loop(words, W.flip(0), w),
         "the weights of the mixture are in reverse order": lambda words, W, w: _loop(words, W, w.flip(0)),
+        "the scores are not divided by √m": lambda *given: _loop(*given, power=0.0),
+        "the scores are divided by m, not by its square root": lambda *given: _loop(*given, power=1.0),
+        "the memory vectors are returned, not the top states": lambda *given: _loop(*given, top=False),
     },
     next_step="That is the whole stack, without norms and feed-forward parts.",
 )

@@ -23,23 +23,34 @@ def _differential(q1, k1, q2, k2, v, lam, mask):
     return (_weights(q1, k1, mask) - lam * _weights(q2, k2, mask)) @ v
 
 
+def _open(mask: Tensor | None) -> Tensor | None:
+    """Let a query that sees nothing see everything: the average that a large negative number leaves."""
+    return None if mask is None else mask | ~mask.any(-1, keepdim=True)
+
+
 def _tensors() -> list[tuple]:
     random = torch.Generator().manual_seed(21)
     cases = []
-    for (b, h, n, d), masked in (((1, 2, 3, 4), False), ((2, 3, 5, 7), True), ((2, 4, 6, 2), True)):
+    nothing = causal_mask(4) & torch.tensor([False, True, True, True])  # the first query sees nothing
+    sizes = [
+        ((1, 2, 3, 4), None),
+        ((2, 3, 5, 7), causal_mask(5)),
+        ((2, 4, 6, 2), causal_mask(6)),
+        ((3, 2, 4, 3), nothing),
+    ]
+    for (b, h, n, d), mask in sizes:
         q1, k1, q2, k2 = (torch.randn(b, h, n, d, generator=random, dtype=torch.float64) for _ in range(4))
         v = torch.randn(b, h, n, 2 * d, generator=random, dtype=torch.float64)
         lam = torch.rand((), generator=random, dtype=torch.float64)
-        cases.append((q1, k1, q2, k2, v, lam, causal_mask(n) if masked else None))
+        cases.append((q1, k1, q2, k2, v, lam, mask))
     return cases
 
 
 def _any_tensors(draw: Draw) -> tuple:
     b, heads, n, d = draw.whole(1, 3), draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 5)
     four = [draw.normal(b, heads, n, d, scales=(1.0, 4.0)) for _ in range(4)]
-    own = torch.eye(n, dtype=torch.bool)
-    mask = draw.one_of([None, causal_mask(n), draw.yes_or_no(n, n, share=0.5) | own])
-    return *four, draw.normal(b, heads, n, 2 * d, scales=(1.0, 4.0)), draw.normal(1)[0], mask
+    v, lam = draw.normal(b, heads, n, 2 * d, scales=(1.0, 4.0)), draw.normal(1)[0]
+    return *four, v, lam, draw.one_of([None, causal_mask(n), draw.yes_or_no(n, n, share=0.5)])
 
 
 check_function = Exercise(
@@ -57,6 +68,9 @@ check_function = Exercise(
             (_weights(q1, k1, mask) - lam * _weights(q2, k2, None)) @ v
         ),
         "neither map has a mask": lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, lam, None),
+        "a query with nothing to attend to reads an average of all values; zeros are right": (
+            lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, lam, _open(mask))
+        ),
         "λ is left out": lambda q1, k1, q2, k2, v, lam, mask: _differential(q1, k1, q2, k2, v, 1.0, mask),
         "both maps use the same queries and keys": lambda q1, k1, q2, k2, v, lam, mask: _differential(
             q1, k1, q1, k1, v, lam, mask
@@ -125,7 +139,7 @@ class _Wrong(Differential):
         (q1, q2), (k1, k2) = self._cut(self.W_q(x)), self._cut(self.W_k(x))
         v, d = split_heads(self.W_v(x), self.heads), q1.shape[-1]
         shrink = {"scale": (2 * self.heads) ** -0.5, "wide": 2**-0.5}.get(self.bug, 1.0)
-        lam, mask = self.lam(), None if self.bug == "mask" else mask
+        lam, mask = self.lam(), {"mask": None, "empty": _open(mask)}.get(self.bug, mask)
         read = _differential(q1 * shrink, k1, q2 * shrink, k2, v, lam, mask)
         if self.bug == "all":  # one norm for all heads of a token together
             joined = merge_heads(read)
@@ -155,8 +169,9 @@ def _run(
     d_model: int,
     heads: int,
     number: int,
+    batch: int,
     n: int,
-    masked: bool,
+    mask: Tensor | None,
     seed: int,
     *,
     right: type = Differential,
@@ -169,8 +184,7 @@ def _run(
     layer = kind(d_model, heads, number).double()
     state = right(d_model, heads, number).state_dict()
     layer.load_state_dict({name: torch.randn(w.shape, generator=random).double() for name, w in state.items()})
-    x = torch.randn(2, n, d_model, generator=random).double()
-    mask = causal_mask(n) if masked else None
+    x = torch.randn(batch, n, d_model, generator=random).double()
     found = [layer.eval()(x, mask), layer.train()(x, mask)]
     weighed = found[1] * torch.linspace(-1, 2, found[1].numel(), dtype=torch.float64).view_as(found[1])
     if weighed.requires_grad:
@@ -184,7 +198,9 @@ def _run(
 def _any_layer(draw: Draw) -> tuple:
     heads = draw.whole(1, 4)
     width = 2 * heads * draw.whole(1, 4)
-    return width, heads, draw.whole(1, 9), draw.whole(1, 5), draw.chance(), draw.integer(0, 10**6)
+    batch, n = draw.whole(1, 3), draw.whole(1, 5)
+    mask = draw.one_of([None, causal_mask(n), draw.yes_or_no(n, n, share=0.5)])
+    return width, heads, draw.whole(1, 9), batch, n, mask, draw.integer(0, 10**6)
 
 
 class LayerExercise(Exercise):
@@ -199,11 +215,18 @@ class LayerExercise(Exercise):
 check_layer = LayerExercise(
     name="differential attention as a layer",
     solution=lambda *case: _run(Differential, *case),
-    cases=lambda: [(8, 2, 1, 3, False, 0), (12, 3, 2, 5, True, 1), (16, 2, 5, 4, True, 2)],
+    cases=lambda: [
+        (8, 2, 1, 2, 3, None, 0),
+        (12, 3, 2, 1, 5, causal_mask(5), 1),
+        (16, 2, 5, 3, 4, causal_mask(4) & torch.tensor([False, True, True, True]), 2),  # the first query sees nothing
+    ],
     legal=_any_layer,
     mistakes={
         "scaled by √d_model instead of √d": lambda *case: _run(_with("scale"), *case),
         "scaled by the square root of the values' width, √(2d)": lambda *case: _run(_with("wide"), *case),
+        "a query with nothing to attend to reads an average of all values; zeros are right": (
+            lambda *case: _run(_with("empty"), *case)
+        ),
         "the mask is not used": lambda *case: _run(_with("mask"), *case),
         "the heads are joined without transposing back": lambda *case: _run(_with("join"), *case),
         "the heads are not normed": lambda *case: _run(_with("norm"), *case),

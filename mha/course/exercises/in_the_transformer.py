@@ -154,7 +154,7 @@ def _any_crossing(draw: Draw) -> tuple:
     b, n, j, m = draw.whole(1, 3), draw.whole(1, 5), draw.whole(1, 5), 2 * draw.whole(1, 4)
     w = [draw.normal(m, m, scales=(1.0, 0.5)) for _ in range(4)]
     keep = draw.yes_or_no(b, j) | (torch.arange(j) == draw.integers(0, j - 1, b, 1))  # one token at least
-    return draw.normal(b, n, m), draw.normal(b, j, m), *w, keep
+    return draw.normal(b, n, m, scales=(1.0, 1e5)), draw.normal(b, j, m), *w, keep  # large scores of both signs
 
 
 check_cross = Exercise(

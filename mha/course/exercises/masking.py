@@ -181,8 +181,41 @@ def _hidden_mean(x: Tensor) -> Tensor:
     return centered + centered.flip(1).cumsum(1).flip(1)  # what comes, without each word's mean over the channels
 
 
+def _one_channel(source: int, target: int, sequence: int, size: float = 1.0) -> Callable[[Tensor], Tensor]:
+    """Add to one channel of each word of one sequence another channel of the next word, times ``size``."""
+
+    def layer(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[sequence, :-1, target] += size * x[sequence, 1:, source]
+        return y
+
+    return layer
+
+
+def _faint(x: Tensor) -> Tensor:
+    return x.double() + 1e-7 * torch.cat([x[:, 1:], x[:, :1] * 0], 1)
+
+
+def _subtracted(x: Tensor) -> Tensor:
+    x = x.double()
+    return x.sum(1, keepdim=True) - (x.flip(1).cumsum(1).flip(1) - x)  # a sum of the past, but for rounding
+
+
+def _apart(x: Tensor) -> Tensor:
+    ahead = torch.cat([x[:, 1:], x[:, :1] * 0], 1)
+    return x + ahead - ahead.mean(0)  # the next words, without what the sequences have in common
+
+
+def _plain_words(x: Tensor) -> Tensor:
+    """Make the second word zeros, the third ones, and the last like the one before it."""
+    x = x.clone()
+    x[:, 1:2], x[:, 2:3] = 0.0, 1.0
+    x[:, 3:] = x[:, -2:-1]
+    return x
+
+
 def _layers() -> list[tuple]:
-    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    x = Draw(4).normal(2, 4, 3, scales=(1.0,))
     hole = masks.causal_mask(4)
     hole[1, 3] = True
     return [
@@ -191,33 +224,43 @@ def _layers() -> list[tuple]:
         (Layer("weights erased after the softmax", _erased), x),
         (Layer("the word after the next", _next_alone), x),
         (Layer("everything that comes, centered", _hidden_mean), x),
+        (Layer("one channel of one sequence", _one_channel(0, 0, 0)), x),
+        (Layer("another channel of another sequence", _one_channel(1, 2, 1)), x),
+        (Layer("very little of the next word", _faint), x),
+        (Layer("a sum of the past, by subtraction", _subtracted), x),
+        (Layer("sequences apart", _apart), x),
+        (
+            Layer("all that comes", _mixed(masks.causal_mask(5).mT)),
+            _plain_words(Draw(5).normal(2, 5, 3, scales=(1.0,))),
+        ),
     ]
 
 
-def _one_channel(x: Tensor) -> Tensor:
-    ahead = torch.cat([x[:, 1:], x[:, :1] * 0], 1)
-    return x + ahead * (torch.arange(x.shape[-1]) == 0)  # a word's first channel gets that of the next word
-
-
 def _any_layer(draw: Draw) -> tuple:
-    words, channels = draw.whole(1, 5), draw.whole(2, 4)
-    x = draw.normal(draw.whole(1, 3), words, channels, scales=(1.0, 0.3))
+    b, words, channels = draw.whole(1, 3), draw.whole(1, 5), draw.whole(2, 4)
+    x = draw.normal(b, words, channels, scales=(1.0, 0.3))
+    x = draw.one_of([x, _plain_words(x)])
     see = draw.yes_or_no(words, words, share=0.7) | torch.eye(words, dtype=torch.bool)
     see |= masks.causal_mask(words) if draw.chance() else see
 
-    def lowered(y: Tensor) -> Tensor:  # by whatever another sequence has at the next position: it never grows
-        return y - torch.cat([(y - x)[:, 1:].square(), 0 * y[:, :1]], 1)
+    sign = draw.one_of([-1, 1])
 
-    others = [("the word after the next", _next_alone), ("one channel", _one_channel), ("lowered", lowered)]
-    known = [("erased", _erased), ("centered", _hidden_mean), *others]
-    return Layer(*draw.one_of([("some mask", _mixed(see)), *known])), x
+    def one_way(y: Tensor) -> Tensor:  # outputs move up only, or down only
+        return y + sign * torch.cat([(y - x)[:, 1:].square(), 0 * y[:, :1]], 1)
+
+    one_channel = _one_channel(
+        draw.integer(0, channels - 1), draw.integer(0, channels - 1), draw.integer(0, b - 1), draw.one_of([1.0, 1e-6])
+    )
+    known = [("the word after the next", _next_alone), ("erased", _erased), ("centered", _hidden_mean)]
+    known += [("one way", one_way), ("one channel", one_channel), ("some mask", _mixed(see)), ("apart", _apart)]
+    return Layer(*draw.one_of(known)), x
 
 
-def _moved(layer: Callable, x: Tensor, change: Callable[[Tensor, int], Tensor]) -> list[list[bool]]:
+def _moved(layer: Callable, x: Tensor, change: Callable[[Tensor, int], Tensor], least: float) -> list[list[bool]]:
     """Entry [j][i]: does output i move when input j is changed in this way?"""
     before = layer(x)
     return [
-        [bool((layer(change(x.clone(), j)) - before)[:, i].abs().max() > 1e-9) for i in range(x.shape[1])]
+        [bool((layer(change(x.clone(), j)) - before)[:, i].abs().max() > least) for i in range(x.shape[1])]
         for j in range(x.shape[1])
     ]
 
@@ -237,8 +280,20 @@ def _from_here(x: Tensor, j: int) -> Tensor:
     return x
 
 
-def _pairs(layer: Callable, x: Tensor, change: Callable = _new, keep: Callable = lambda i, j: j > i) -> list[tuple]:
-    moved = _moved(layer, x, change)
+def _doubled(x: Tensor, j: int) -> Tensor:
+    x[:, j] *= 2
+    return x
+
+
+def _ones_there(x: Tensor, j: int) -> Tensor:
+    x[:, j] = 1
+    return x
+
+
+def _pairs(
+    layer: Callable, x: Tensor, change: Callable = _new, keep: Callable = lambda i, j: j > i, least: float = 1e-9
+) -> list[tuple]:
+    moved = _moved(layer, x, change, least)
     return [(i, j) for i in range(x.shape[1]) for j in range(x.shape[1]) if keep(i, j) and moved[j][i]]
 
 
@@ -262,6 +317,15 @@ check_leaks = Exercise(
         "the same number is added to all channels of a word: a layer that centers its words does not notice": (
             lambda f, x: _pairs(f, x, change=_raise)
         ),
+        "small leaks are missed: what moves by more than 1e-9 has moved": lambda f, x: _pairs(f, x, least=1e-6),
+        "rounding is reported as a leak: outputs must move by more than 1e-9": lambda f, x: _pairs(f, x, least=0.0),
+        "only a part is changed or compared, the first channel or the first sequence": (
+            lambda f, x: _pairs(lambda y: f(y)[..., :1], x)
+        ),
+        "a word is only multiplied (doubled, negated, erased): a word of zeros stays what it is": (
+            lambda f, x: _pairs(f, x, change=_doubled)
+        ),
+        "a word is replaced by ones: a word of ones stays what it is": lambda f, x: _pairs(f, x, change=_ones_there),
     },
     by_hand=True,
     next_step="Now you can test any layer.",

@@ -39,6 +39,11 @@ check_average = Exercise(
             (v.cumsum(2) - v) / torch.arange(v.shape[2])[:, None].clamp(min=1).to(v)
         ),
         "averaged from the back": lambda v: _average(v.flip(2)).flip(2),
+        "averaged over the channels": lambda v: v.cumsum(3) / torch.arange(1, v.shape[3] + 1).to(v),
+        "divided by the square root of the count": lambda v: (
+            v.cumsum(2) / torch.arange(1, v.shape[2] + 1)[:, None].sqrt().to(v)
+        ),
+        "the largest so far, not the average": lambda v: v.cummax(2).values,
     },
     next_step="Next: how large an initialization may be.",
 )
@@ -67,6 +72,8 @@ check_start = Exercise(
         "only the incoming channels count": lambda i, o, k, a: a * math.sqrt(6 / i) / math.sqrt(k),
         "α under the square root": lambda i, o, k, a: math.sqrt(a) * _bound(i, o, k, 1.0),
         "α is left out": lambda i, o, k, a: _bound(i, o, k, 1.0),
+        "the square root of 6 / (d_in + d_out) is missing": lambda i, o, k, a: a * 6 / (i + o) / math.sqrt(k),
+        "d_in and d_out are multiplied, not added": lambda i, o, k, a: a * math.sqrt(6 / (i * o)) / math.sqrt(k),
     },
     next_step="Next: the whole layer.",
 )
@@ -128,6 +135,7 @@ check_merged = Exercise(
         "the scores are not divided by √m": lambda *a: _merged(*a, scale=1.0),
         "half of each, where both are added": lambda *a: 0.5 * _merged(*a),
         "only the decoder's own tokens, no memory": lambda *a: _merged(*a, share=0.0),
+        "w_o is left out": lambda x, memory, q, k, v, o: _merged(x, memory, q, k, v, torch.eye(len(o)).to(o)),
     },
     next_step="That is one sublayer of a deep decoder.",
 )

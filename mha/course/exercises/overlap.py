@@ -39,6 +39,9 @@ check_channels = Exercise(
             h, d, o, step=d + 2 * o
         ),
         "every head reads as the first one does": lambda h, d, o: _channels(h, d, o)[:1].expand(h, -1) + 0,
+        "0 is the number of a channel: where a head gets a zero, −1 belongs": lambda h, d, o: _channels(
+            h, d, o, edge=lambda rows, n: rows.masked_fill((rows < 0) | (rows >= n), 0)
+        ),
     },
     next_step="Next: do it with tensors.",
 )
@@ -65,6 +68,13 @@ def _far(x, overlap):
     return torch.cat([left, x, right], -1)
 
 
+def _half_far(x, overlap, side):
+    """Take the farthest channels of one neighbor and the nearest of the other."""
+    near, far = _widen(x, overlap), _far(x, overlap)
+    cut = overlap if side == "left" else overlap + x.shape[3]
+    return torch.cat([far[..., :cut], near[..., cut:]] if side == "left" else [near[..., :cut], far[..., cut:]], -1)
+
+
 def _heads() -> list[tuple]:
     random = torch.Generator().manual_seed(15)
     sizes = [((1, 3, 2, 4), 2), ((2, 4, 3, 5), 3), ((2, 5, 4, 3), 2)]
@@ -89,6 +99,16 @@ check_widen = Exercise(
         "left and right neighbor are swapped": lambda x, o: _widen(x, o, swap=True),
         "the neighbors' farthest channels, not the nearest": _far,
         "the neighbors are left out: only zeros were added": lambda x, o: F.pad(x, (o, o)),
+        "the first channels of the left neighbor: its last ones are the nearest": lambda x, o: _half_far(x, o, "left"),
+        "the last channels of the right neighbor: its first ones are the nearest": lambda x, o: _half_far(
+            x, o, "right"
+        ),
+        "each head got its own channels twice, not those of its neighbors": lambda x, o: torch.cat(
+            [x[..., x.shape[3] - o :], x, x[..., :o]], -1
+        ),
+        "the neighboring tokens were read, not the neighboring heads": lambda x, o: _widen(
+            x.transpose(1, 2), o
+        ).transpose(1, 2),
     },
     next_step="Next: how many more parameters that takes.",
 )
@@ -118,6 +138,7 @@ check_extra = Exercise(
         "the layers were counted, not their overlaps": lambda d, h, os: 2 * len(os) * h * d,
         "only the last layer was counted": lambda d, h, os: _extra(d, h, os[-1:]),
         "all of W_o was counted, not what is added": lambda d, h, os: _extra(d, h, os) + len(os) * d * d,
+        "only the largest overlap was counted": lambda d, h, os: _extra(d, h, [max(os)]),
     },
     next_step="Nothing else in the layer grows.",
 )

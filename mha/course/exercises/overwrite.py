@@ -52,6 +52,12 @@ check_step = Exercise(
         ),
         "the sign of the correction is wrong": lambda s, k, v, b, a: a * s - b * k[:, None] * (v - a * (k @ s)),
         "the whole state is replaced": lambda s, k, v, b, a: b * k[:, None] * (v - a * (k @ s)),
+        "the old value is added, it should be taken away": lambda s, k, v, b, a: (
+            a * s + b * k[:, None] * (v + a * (k @ s))
+        ),
+        "β erases the whole state, not only what the key reads": lambda s, k, v, b, a: (
+            (1 - b) * a * s + b * k[:, None] * v
+        ),
     },
     next_step="Next: the decay between two tokens, without NaN.",
 )
@@ -71,8 +77,10 @@ def _between(log_decay: Tensor) -> Tensor:
 
 
 def _any_logs(draw: Draw) -> tuple:
-    strong = draw.one_of([0.1, 1.0, 10.0, 100.0])
-    return (-strong * draw.uniform(draw.whole(1, 14)),)
+    n, strong = draw.whole(1, 14), draw.one_of([1.0, 100.0, 1000.0])
+    return (
+        -(strong ** draw.integers(0, 1, n)) * draw.uniform(n, high=draw.one_of([0.1, 1.0])),
+    )  # mild and strong ones
 
 
 check_between = Exercise(
@@ -138,6 +146,23 @@ check_chunk = Exercise(
         "only the last token is written into the state": lambda q, k, v, s: [
             q @ s + (q @ k.T).tril() @ v,
             s + k[-1:].T @ v[-1:],
+        ],
+        "past and future are exchanged": lambda q, k, v, s: [q @ s + (q @ k.T).triu() @ v, s + k.T @ v],
+        "the scores are divided by √d: linear attention has no such scale": lambda q, k, v, s: [
+            q @ s + (q @ k.T).tril() @ v / q.shape[1] ** 0.5,
+            s + k.T @ v,
+        ],
+        "there is a softmax: linear attention has none": lambda q, k, v, s: [
+            q @ s + (q @ k.T).softmax(-1).tril() @ v,
+            s + k.T @ v,
+        ],
+        "queries and keys are exchanged inside the chunk": lambda q, k, v, s: [
+            q @ s + (k @ q.T).tril() @ v,
+            s + k.T @ v,
+        ],
+        "the queries are written into the state, not the keys": lambda q, k, v, s: [
+            q @ s + (q @ k.T).tril() @ v,
+            s + q.T @ v,
         ],
     },
     next_step="That is the core of every fast linear attention layer.",

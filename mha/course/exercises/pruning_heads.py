@@ -60,7 +60,7 @@ check_importance = Exercise(
 
 def _matrices() -> list[tuple]:
     """Weight matrices w_v (h·d, m) and w_o (m, h·d) with m = h·d, the number of heads, half of them in some order."""
-    sizes = [(2, 2, [1]), (4, 3, [3, 0]), (4, 4, [2, 1])]
+    sizes = [(2, 2, [1]), (4, 3, [3, 0]), (4, 4, [2, 1]), (12, 1, [10, 2, 0])]
     return [(_random(h * d, h * d, seed=3), _random(h * d, h * d, seed=4), h, keep) for h, d, keep in sizes]
 
 
@@ -82,7 +82,7 @@ def _scattered(w: Tensor, heads: int, keep: list[int]) -> Tensor:
 
 
 def _any_matrices(draw: Draw) -> tuple:
-    heads, d, m = draw.whole(1, 5), draw.whole(1, 3), draw.whole(1, 7)
+    heads, d, m = draw.one_of([1, 2, 3, 4, 5, 12]), draw.whole(1, 3), draw.whole(1, 7)
     keep = draw.order(heads)[: draw.whole(1, heads)]
     return draw.normal(heads * d, m), draw.normal(m, heads * d), heads, keep
 
@@ -167,6 +167,9 @@ check_open = Exercise(
         ),
         "the gate is cut before it is stretched": (
             lambda a, b, low, high: [_open(a, b, low, high), a.sigmoid().clamp(0, 1) * (high - low)]
+        ),
+        "the gate in evaluation is stretched by ζ, not by ζ − γ": (
+            lambda a, b, low, high: [_open(a, b, low, high), (a.sigmoid() * high + low).clamp(0, 1)]
         ),
     },
     next_step="Train one and see.",

@@ -32,14 +32,19 @@ def _previous(weights: Tensor) -> Tensor:
 def _any_weights(draw: Draw) -> tuple:
     n = draw.whole(2, 9)
     scores = draw.normal(draw.whole(1, 4), n, n) + draw.one_of([0.0, 2.0, 9.0]) * torch.eye(n).roll(-1, 1)
-    hidden = ~torch.ones(n, n, dtype=torch.bool).tril()
+    hidden = ~torch.ones(n, n, dtype=torch.bool).tril(draw.one_of([0, n]))  # not every model is causal
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1),)
 
 
 check_previous = Exercise(
     name="the previous-token score",
     solution=_previous,
-    cases=lambda: [(_weights(2, 5),), (_weights(3, 9, seed=1),), (_weights(4, 20, seed=2),)],
+    cases=lambda: [
+        (_weights(2, 5),),
+        (_weights(3, 9, seed=1),),
+        (_weights(4, 20, seed=2),),
+        (_random(2, 6, 6).softmax(-1),),
+    ],
     legal=_any_weights,
     mistakes={
         "the first token counts as a miss: it has no token before it": lambda w: (

@@ -59,6 +59,15 @@ check_gates = Exercise(
         "one head too few is chosen": lambda s, n: _gates(s, n - 1, times=n),
         "the heads with the lowest scores are chosen": _lowest,
         "the same heads are chosen for all queries": _for_all,
+        "no softmax: the scores themselves are divided by their sum": lambda s, n: (
+            n * s * choose(s, n) / (s * choose(s, n)).sum(1, keepdim=True)
+        ),
+        "a sigmoid instead of a softmax": lambda s, n: (
+            n * s.sigmoid() * choose(s, n) / (s.sigmoid() * choose(s, n)).sum(1, keepdim=True)
+        ),
+        "the scores that were not chosen are 0 before the softmax, an ordinary score": lambda s, n: (
+            n * (s * choose(s, n)).softmax(1)
+        ),
     },
     next_step="Next: are the heads used evenly?",
 )
@@ -103,6 +112,10 @@ check_balance = Exercise(
         "the probabilities are squared: the choice is not used": lambda p, g: _means(p, p).sum(),
         "each sequence is balanced for itself": lambda p, g: (p.mean(2) * _served(g).mean(2)).sum(1).mean(),
         "the largest share is taken, not the sum over the heads": lambda p, g: _means(p, _served(g)).max(),
+        "the chosen queries are summed: each of the two factors is a mean": lambda p, g: (
+            p.mean((0, 2)) * _served(g).sum((0, 2))
+        ).sum(),
+        "the probabilities are multiplied by the gates, query by query": lambda p, g: (p * g).mean((0, 2)).sum(),
     },
     next_step="Next: attention for the chosen queries only.",
 )
@@ -162,6 +175,8 @@ check_read = Exercise(
     cases=_heads,
     gradients=True,
     legal=_any_head,
+    room=lambda q, k, v, gates: max(q.numel(), int((gates != 0).sum()) * len(k)),
+    too_large="There are scores of queries without a gate: gather the queries with one first, q[rows].",
     mistakes={
         "the future is hidden by the rank among the chosen queries, not by the position in the sequence": _by_rank,
         "keys and values of the other tokens are left out as well": _keys_too,
@@ -174,6 +189,9 @@ check_read = Exercise(
         "the scores are not divided by √d": lambda q, k, v, g: _read(q, k, v, g, scale=1.0),
         "the queries that were not chosen get an output too": lambda q, k, v, g: _read(q, k, v, g + (g == 0).to(g)),
         "the gates are divided by their sum": lambda q, k, v, g: _read(q, k, v, g / g.sum()),
+        "the gates multiply the values: a gate belongs to a query": lambda q, k, v, g: _read(
+            q, k, g[:, None] * v, (g != 0).to(g)
+        ),
     },
     next_step="In the next chapter heads are mixed instead of chosen.",
 )

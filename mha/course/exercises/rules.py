@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mha.course.exercises.compare import compare, show_case
 from mha.course.exercises.sandbox import TimeIsUpError, call
@@ -48,6 +49,8 @@ def _bug(exercise: Any, answer: Callable, case: tuple, change: Callable | None, 
             warnings.simplefilter("ignore")
             result = call(wrap(answer), tried, exercise.seconds, shown=False)[0]
     except (Exception, SystemExit, TimeIsUpError) as error:
+        if change is None and not exercise.gradients:
+            return ""  # NumPy, or a change in place that a backward pass does not survive: nobody asks for one
         return f"{show_case(answer, tried)} raised {type(error).__name__}: {error}"
     if change is None:
         return _in_words(result, right, tolerance, asked=exercise.gradients)
@@ -58,8 +61,8 @@ def _bug(exercise: Any, answer: Callable, case: tuple, change: Callable | None, 
 def _in_words(result: list[Tensor | None] | None, right: list[Tensor | None], tolerance: float, *, asked: bool) -> str:
     pairs = list(zip(result or [None] * len(right), right, strict=True))
     pairs = [pair for pair in pairs if pair[1] is not None]  # the inputs on which the solution depends
-    if not asked and all(found is None for found, _ in pairs):
-        return ""  # NumPy or .item() on purpose, and no sentence of the exercise forbids it
+    if not asked:  # NumPy or .item() on purpose, and no sentence of the exercise forbids it
+        pairs = [pair for pair in pairs if pair[0] is not None]
     if any(found is None for found, _ in pairs):
         return "no gradient flows back through it. Is there a .detach(), .item(), .data, no_grad() or NumPy in it?"
     found = compare([found for found, _ in pairs], [wanted for _, wanted in pairs], tolerance)
@@ -168,10 +171,15 @@ def _is_ours(value: Any) -> bool:
 
 
 def largest(answer: Callable, case: tuple, seconds: float) -> int:
-    """Count the numbers in the largest tensor that a function makes; a view of another one counts as that one."""
+    """Count the numbers in the largest tensor that a function makes of a case.
+
+    A view of another tensor counts as that one. What is no floating-point number, such as a mask, does not count, and
+    neither does what is not made of the case, such as a triangle of ones.
+    """
     sizes = _Sizes()
 
     def watched(*given: Any) -> Any:
+        sizes.known = _tensors(given)
         with sizes:
             return answer(*given)
 
@@ -180,15 +188,20 @@ def largest(answer: Callable, case: tuple, seconds: float) -> int:
 
 
 class _Sizes(TorchDispatchMode):
-    """Note how many numbers the memory of each new tensor holds."""
+    """Note how many numbers the memory of each tensor holds that is made of known ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[int] = []
+        self.known: list[Tensor] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        for one in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(one, torch.Tensor):
-                self.seen.append(one.untyped_storage().nbytes() // one.element_size())
+        given, known = tree_leaves((args, kwargs)), {id(one) for one in self.known}
+        made = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
+        if any(id(one) in known for one in given):
+            self.known += made
+            self.seen += [
+                one.untyped_storage().nbytes() // one.element_size() for one in made if one.is_floating_point()
+            ]
         return result

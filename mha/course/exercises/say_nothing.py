@@ -15,15 +15,19 @@ def _beside(scores: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
 
 def _scored() -> list[tuple]:
     random = torch.Generator().manual_seed(1)
-    return [
+    cases = [
         (2 * torch.randn(h, i, j, generator=random).double(), torch.randn(h, generator=random).double())
         for h, i, j in ((1, 2, 3), (2, 3, 4), (3, 4, 5))
     ]
+    scores, sink = cases[1]
+    large = torch.tensor([0.0, 900.0, -900.0])[:, None]  # each row has a largest score of its own
+    return [*cases, (scores + large, sink)]
 
 
 def _any_scored(draw: Draw) -> tuple:
     h, i, j = draw.whole(1, 4), draw.whole(1, 5), draw.whole(1, 6)
-    scores = draw.normal(h, i, j, scales=(1.0, 5.0, 300.0)) + draw.one_of([0.0, -800.0, 800.0])
+    scores = draw.normal(h, i, j, scales=(1.0, 5.0, 300.0))
+    scores += draw.one_of([0.0, 800.0]) * draw.integers(-1, 1, h, i, 1)  # another largest score in each row
     return scores, draw.normal(h, scales=(1.0, 5.0)) + draw.one_of([0.0, 0.0, 800.0])
 
 
@@ -45,6 +49,9 @@ check_weights = Exercise(
         "the sink's own weight is left in the row, and the last key's is lost": lambda s, z: torch.cat(
             [s, z[:, None, None].expand(*s.shape[:-1], 1)], -1
         ).softmax(-1)[..., 1:],
+        "one factor for all scores of a head: what the sink takes depends on the scores of each row": lambda s, z: (
+            s.softmax(-1) * (-z).sigmoid()[:, None, None]
+        ),
     },
     next_step="Next: the same where the scores are never materialized.",
 )
@@ -107,13 +114,13 @@ def _all_but(keep) -> Callable:
 
 def _any_window(draw: Draw) -> tuple:
     window, first = draw.whole(1, 6), draw.whole(0, 4)
-    return draw.integer(0, 40), window, first
+    return draw.integer(0, draw.one_of([40, window + first])), window, first
 
 
 check_window = Exercise(
     name="what a window keeps",
     solution=_kept,
-    cases=lambda: [(2, 3, 1), (9, 3, 2), (20, 4, 1), (5, 2, 0), (1, 2, 4)],
+    cases=lambda: [(2, 3, 1), (9, 3, 2), (20, 4, 1), (5, 2, 0), (1, 2, 4), (6, 5, 2)],
     legal=_any_window,
     mistakes={
         "the first tokens are not kept: that is a plain window": _all_but(lambda j, t, w, f: j > t - w),
@@ -133,6 +140,10 @@ check_window = Exercise(
         "the new token is at distance 1 from itself": lambda t, w, f: [
             _kept(t, w, f)[0],
             [d + 1 for d in _kept(t, w, f)[1]],
+        ],
+        "a token that is one of the first and one of the last is kept twice": lambda t, w, f: [
+            [*range(f), *range(t - w + 1, t + 1)],
+            list(range(f + w))[::-1],
         ],
     },
     next_step="Next: other ways to keep less.",

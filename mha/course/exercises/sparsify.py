@@ -27,6 +27,7 @@ check_gap = Exercise(
         "the sign is wrong": lambda alpha: -1 / (alpha - 1),
         "that is where softmax underflows in float32": lambda alpha: 104.0,
         "2 − α in place of α − 1": lambda alpha: 1 / (3 - alpha),
+        "1 is right at α = 2 only": lambda alpha: 1.0,
     },
     next_step="Next: one α for each head.",
 )
@@ -81,6 +82,10 @@ check_heads = Exercise(
         "α = 1.5 in every head": lambda s, a, m: entmax(s.masked_fill(~m, -torch.inf), 1.5),
         "the α of the heads in the wrong order": lambda s, a, m: _weights(s, a.flip(0), m),
         "sigmoid of −a: large numbers make softmax heads": lambda s, a, m: _weights(s, -a, m),
+        "the mean of all α in every head": lambda s, a, m: entmax(
+            s.masked_fill(~m, -torch.inf), 1 + a.sigmoid().mean().expand_as(a)
+        ),
+        "α = 2 in every head": lambda s, a, m: entmax(s.masked_fill(~m, -torch.inf), 2.0),
     },
     next_step="Next: what the zeros learn.",
 )
@@ -135,6 +140,9 @@ check_backward = Exercise(
             )
         ),
         "the sign is wrong": lambda p, dp, a: -_backward(p, dp, a),
+        "the average is taken with p, not with r": lambda p, dp, a: (
+            torch.where(p > 0, p ** (2 - a), 0) * (dp - (p * dp).sum(-1, keepdim=True))
+        ),
     },
     forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian", "entmax"),
     next_step="That is what the library does in its backward pass.",

@@ -11,7 +11,13 @@ from mha.functional.attention import attend
 
 
 def _rows() -> list[tuple]:
-    return [([0.0, 1.0],), ([5.0, 2.0, 1.0, 2.0],), ([-3.0, 0.5, 0.5],), ([800.0, 801.0, 799.0],)]
+    return [
+        ([0.0, 1.0],),
+        ([5.0, 2.0, 1.0, 2.0],),
+        ([-3.0, 0.5, 0.5],),
+        ([800.0, 801.0, 799.0],),
+        ([-1000.0, -1001.0],),
+    ]
 
 
 def _any_row(draw: Draw) -> tuple:
@@ -61,7 +67,7 @@ def _queries() -> list[tuple]:
 
 def _any_query(draw: Draw) -> tuple:
     count, width, of_value = draw.whole(1, 5), draw.whole(1, 5), draw.whole(1, 4)
-    query = draw.normal(width, scales=(1.0, 3.0, 300.0)).tolist()
+    query = draw.normal(width, scales=(1.0, 3.0, 10.0)).tolist()
     return query, draw.normal(count, width).tolist(), draw.normal(count, of_value, scales=(1.0, 1e-3, 1e3)).tolist()
 
 

@@ -19,6 +19,7 @@ def _projections() -> list[tuple]:
         (torch.stack([full, -full]),),
         (torch.stack([thin, full]),),
         (torch.stack([thin, other]),),
+        (torch.stack([full, 1e-4 * _random(8, 12, 3)]),),  # small is not dependent
         (_random(6, 4, 10, 4),),
     ]
 
@@ -29,11 +30,12 @@ def _rank(matrix: torch.Tensor) -> int:
 
 def _any_projections(draw: Draw) -> tuple:
     heads, m, d = draw.whole(1, 4), draw.whole(1, 8), draw.whole(1, 4)
-    full = draw.normal(heads, m, d, scales=(1.0, 1e-3, 1e3))
+    full = draw.normal(heads, m, d, scales=(1.0, 1e-9, 1e3))
+    uneven = full * torch.tensor([1.0, 1e-5, 1.0, 1e-5])[:heads, None, None]
     one = draw.normal(1, m, d).expand(heads, -1, -1)
     thin = draw.normal(heads, m, 1) @ draw.normal(heads, 1, d)
     fewer = one @ draw.normal(heads, d, d)  # other matrices, the same directions
-    return (draw.one_of([full, one.clone(), thin, fewer, torch.zeros_like(full)]),)
+    return (draw.one_of([full, uneven, one.clone(), thin, fewer, torch.zeros_like(full)]),)
 
 
 check_rank = Exercise(
@@ -50,6 +52,7 @@ check_rank = Exercise(
         "the columns are counted, whatever is in them": lambda w: w.shape[0] * w.shape[2],
         "the smaller side is counted, whatever is in the matrix": lambda w: min(w.shape[1], w.shape[0] * w.shape[2]),
     },
+    whole=True,
     next_step="Eight narrow heads side by side can have them all.",
 )
 

@@ -191,6 +191,7 @@ check_backward = Exercise(
         "dV = P·g; the weights must be transposed": _untransposed,
         "dK = dS·Q/√d; dS must be transposed": _keys_untransposed,
         "the sign is flipped": lambda *a: tuple(-t for t in _backward(*a)),
+        "dV = g; the weights are missing": lambda *a: (*_backward(*a)[:2], a[3]),
     },
     forbidden=("autograd", "backward", "grad", "vjp", "vmap", "jacobian"),
     next_step="That is what autograd does for every attention layer.",
