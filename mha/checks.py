@@ -57,7 +57,7 @@ def check_whole(at_least: int | None = 1, at_most: int | None = None, /, **numbe
             if isinstance(number, Tensor) and torch.jit.is_tracing():
                 continue  # a size, in a graph being traced
             raise TypeError(f"{name} = {described(number)}: it must be a whole number")
-        if at_least is not None and number < at_least:
+        if at_least is not None and number < at_least:  # type: ignore[operator]
             raise ValueError(f"{name} = {number}: it must be at least {at_least}")
         if at_most is not None and number > at_most:
             raise ValueError(f"{name} = {number}: it must be at most {at_most}")
@@ -258,7 +258,7 @@ def refuse_sizes(error: Exception, given: Mapping[str, Any]) -> None:
     :param error: what was raised.
     :param given: the arguments, by their names.
     """
-    large = [f"{name} = {n}" for name, n in given.items() if isinstance(n, Integral) and n >= LARGE]
+    large = [f"{name} = {n}" for name, n in given.items() if isinstance(n, Integral) and int(n) >= LARGE]
     if large and (
         isinstance(error, MemoryError) or re.search("allocate memory|[Oo]verflow|be represented", str(error))
     ):

@@ -75,8 +75,8 @@ def projections_of(module: nn.Module) -> dict[str, nn.Module]:
     output = getattr(module, "output", None)
     places = (inside, module, *([output] if isinstance(output, nn.Module) else []))
     out = next((one for place in places if (one := found(place, OUT, nn.Module)) is not None), None)
-    if isinstance(out, nn.Sequential) and len(out) and all(isinstance(x, nn.Dropout | nn.Identity) for x in out[1:]):
-        out = out[0]
+    if isinstance(out, nn.Sequential) and all(isinstance(x, nn.Dropout | nn.Identity) for x in list(out)[1:]):
+        out = next(iter(out), None)
     if out is None:
         return {}
     for names in SEPARATE:
@@ -95,7 +95,8 @@ def width_of(part: nn.Module | None) -> int | None:
     """
     if not isinstance(part, nn.Module):
         return None
-    return next((one.in_features for one in part.modules() if isinstance(getattr(one, "in_features", None), int)), None)
+    widths = (getattr(one, "in_features", None) for one in part.modules())
+    return next((width for width in widths if isinstance(width, int)), None)
 
 
 @checked
@@ -166,7 +167,7 @@ def cuts(linears: dict[str, nn.Linear], heads: int, d_head: int) -> Iterator[dic
     """Name the matrices and biases of q, k, v and o as views; joined ones in each order that their sizes allow."""
     out = {f"W_o.{name}": parameter for name, parameter in linears["o"].named_parameters()}
     if "qkv" not in linears:
-        named = {f"W_{x}.{name}": p for x in "qkv" for name, p in linears[x].named_parameters()}
+        named: dict[str, Tensor] = {f"W_{x}.{name}": p for x in "qkv" for name, p in linears[x].named_parameters()}
         if linears["q"].out_features == 2 * heads * d_head and linears["q"].bias is None:  # each head's gate beside it
             both = linears["q"].weight.detach().unflatten(0, (heads, 2, d_head))
             named |= {"W_q.weight": both[:, 0], "W_g.weight": both[:, 1]}
@@ -198,12 +199,12 @@ def extras(inside: nn.Module, heads: int, d_head: int) -> Iterator[tuple[dict[st
     if isinstance(sinks, Tensor):
         more["sinks"], weights["sinks"] = True, sinks.detach()
     pairs = ([getattr(inside, name, None) for name in names] for names in NORMS)
-    norms = next((pair for pair in pairs if all(isinstance(one, nn.Module) for one in pair)), None)
-    gains = [getattr(norm, "weight", None) for norm in norms or ()]
-    if norms is None or not all(isinstance(gain, Tensor) and gain.ndim == 1 for gain in gains):
+    norms = next((pair for pair in pairs if all(isinstance(one, nn.Module) for one in pair)), [])
+    gains = [gain for norm in norms if isinstance(gain := getattr(norm, "weight", None), Tensor) and gain.ndim == 1]
+    if len(gains) < 2:
         yield more, weights
         return
-    eps = found(norms[0], ("variance_epsilon", "eps", "epsilon"), float)
+    eps = next((e for name in ("variance_epsilon", "eps", "epsilon") if (e := getattr(norms[0], name, None))), None)
     weights |= {"W_q.norm": gains[0].detach(), "W_k.norm": gains[1].detach()}
     more |= {"norm_eps": eps or torch.finfo(torch.float32).eps, "norm_whole": len(gains[0]) != d_head}
     for offset in (0.0, 1.0):

@@ -20,6 +20,7 @@ from mha.interop.endings import DROPPED, ending_of
 from mha.interop.parts import DROPOUT, arguments, inside_of, projections_of, width_of
 from mha.interop.plan import Plan, build
 from mha.interop.rotary import kind_of_layer, rotary_classes, turned_by
+from mha.layers.multi_head import Heads
 
 TOKENS = 7
 TRIALS = ((1.0, 0), (30.0, 0), (1.0, 100_000))  # how large the tokens are, and where the first one stands
@@ -82,7 +83,7 @@ def differs(module: nn.Module, plan: Plan) -> str:
     return ""
 
 
-def compared(theirs: nn.Module, layer: nn.Module, ending: nn.Module, given: dict[str, Any], mask: Tensor) -> str:
+def compared(theirs: nn.Module, layer: Heads, ending: nn.Module, given: dict[str, Any], mask: Tensor) -> str:
     """Call both; return how they differ, or an empty text."""
     x = given["hidden_states"]
     try:
@@ -92,8 +93,8 @@ def compared(theirs: nn.Module, layer: nn.Module, ending: nn.Module, given: dict
     except Exception as error:
         return f"a trial call ended with {type(error).__name__}: {str(error)[:200]}"
     right = answer[0] if isinstance(answer, tuple) else answer
-    error = float((mine - right).abs().max() / right.abs().max().clamp_min(1e-12))
-    return "" if error <= LIMIT else f"a layer with its parameters differs by {error:.1%}"
+    off = float((mine - right).abs().max() / right.abs().max().clamp_min(1e-12))
+    return "" if off <= LIMIT else f"a layer with its parameters differs by {off:.1%}"
 
 
 def set_rates(module: nn.Module, of_weights: set[str], weights: float, output: float) -> None:
@@ -120,8 +121,8 @@ def inputs_for(theirs: nn.Module, x: Tensor, mask: Tensor, start: int, heads: in
     names, n = arguments(theirs), x.shape[1]
     added = torch.zeros(mask.shape, dtype=torch.float32).masked_fill(~mask, torch.finfo(torch.float32).min)
     positions = torch.arange(start, start + n)
-    given = {"hidden_states": x, "attention_mask": added, "mask": added, "position_ids": positions.expand(2, n)}
-    given |= {"cache_position": positions, "alibi": None}
+    given: dict[str, Any] = {"hidden_states": x, "attention_mask": added, "mask": added, "alibi": None}
+    given |= {"cache_position": positions, "position_ids": positions.expand(2, n)}
     given["position_bias"] = torch.arange(heads * n * n).to(torch.float32).mul(1.3).cos().view(1, heads, n, n)
     given["position_embeddings"] = angles_of(theirs, x, positions)
     return {name: value for name, value in given.items() if name in names}
@@ -133,10 +134,8 @@ def answers_alone(module: nn.Module) -> bool:
 
     :param module: an attention of a model of ``transformers``; it stays as it is.
     """
-    theirs = copy.deepcopy(module).float().eval()
-    x = torch.zeros(
-        2, 2, width_of(projections_of(theirs).get("q", projections_of(theirs).get("qkv"))), dtype=torch.float32
-    )
+    theirs, parts = copy.deepcopy(module).float().eval(), projections_of(module)
+    x = torch.zeros(2, 2, width_of(parts.get("q", parts.get("qkv"))) or 1, dtype=torch.float32)
     with torch.no_grad():
         return isinstance(theirs(**inputs_for(theirs, x, torch.ones(2, 1, 2, 2, dtype=torch.bool), 0, 1)), Tensor)
 

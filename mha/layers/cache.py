@@ -560,7 +560,7 @@ class DecoderCache:
     :Taught in: in_the_transformer.
     """
 
-    own: LayerCache
+    own: Any  # a cache of tokens, with a mask and positions
     memory: LayerCache
 
     length = property(lambda self: self.own.length, doc="How many tokens were fed so far.")

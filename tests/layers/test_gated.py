@@ -127,7 +127,7 @@ def test_attending_step_by_step_takes_gates_and_passes_every_tap(reader, gate):
     with pytest.raises(ValueError, match=r"gates = None: GatedAttention multiplies its head outputs by gates"):
         layer.attend(q, k, v)
     for wrong in (torch.rand(5), torch.rand(2, 3, 4), torch.rand(2, 3, 5, 3), torch.rand(2, 3, 5).float(), [1.0]):
-        with pytest.raises((TypeError, ValueError), match="gates (has|is) .*must"):
+        with pytest.raises((TypeError, ValueError), match=r"gates (has|is) .*must"):
             layer.attend(q, k, v, gates=wrong)
     plain = mha.MultiHeadAttention(6, 3)
     with mha.watch(plain, "heads") as seen:
