@@ -16,7 +16,7 @@ CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors read zip pdf slides lab notebooks lint bench mutants pages constraints clean
+.PHONY: help book test test-all test-slow test-processors test-models read zip pdf slides lab notebooks lint bench mutants pages constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -45,6 +45,9 @@ test-slow: book
 
 test-processors: .venv/.with-book,test .venv/.trained  ## run all notebooks as older processors would, with one thread and with two
 	$(PY) tools/other_processors.py
+
+test-models: .venv/.with-book,test  ## try layers of mha in every kind of model of Transformers, built small (half an hour; TYPES="llama t5": only those)
+	$(PY) tools/try_models.py $(if $(TYPES),$(TYPES),--write)
 
 lint: .venv/.with-book,test
 	$(PY) -m ruff check .

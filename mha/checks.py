@@ -57,9 +57,9 @@ def check_whole(at_least: int | None = 1, at_most: int | None = None, /, **numbe
             if isinstance(number, Tensor) and torch.jit.is_tracing():
                 continue  # a size, in a graph being traced
             raise TypeError(f"{name} = {described(number)}: it must be a whole number")
-        if at_least is not None and number < at_least:  # type: ignore[operator]
+        if at_least is not None and number < at_least:
             raise ValueError(f"{name} = {number}: it must be at least {at_least}")
-        if at_most is not None and number > at_most:
+        if at_most is not None and number > at_most:  # type: ignore[operator]
             raise ValueError(f"{name} = {number}: it must be at most {at_most}")
 
 

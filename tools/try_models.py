@@ -183,6 +183,8 @@ def tried(kind):
             continue
         try:
             found = result(model, given)
+        except ValueError as error:  # a mask or an argument that our layer refuses
+            return Row(kind, name, "", "refused", f"when it is called: {' '.join(str(error).split())[:120]}")
         except Exception as error:
             return Row(kind, name, told, "different", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}")
         worst = max(worst, float((found - right).abs().max() / right.abs().max().clamp_min(1e-12)))
@@ -200,9 +202,11 @@ def page(rows):
         f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
         f"number), **{count['different']}** give other numbers, and {count['refused']} are refused with the reason and "
         f"the way out. {count['not tried']} could not be built small by this program.", "",
-        "| type | model | attention taken | |", "|---|---|---|---|",
+        "## Equal", "", "| type | model | attention taken | |", "|---|---|---|---|",
     ]  # fmt: skip
     lines += [f"| `{row.kind}` | {row.model} | {row.taken} | {row.said} |" for row in rows if row.verdict == "equal"]
+    lines += ["", "## Refused", "", "| type | model | reason |", "|---|---|---|"]
+    lines += [f"| `{row.kind}` | {row.model} | {row.said} |" for row in rows if row.verdict == "refused"]
     return "\n".join(lines) + "\n"
 
 

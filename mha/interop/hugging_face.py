@@ -74,7 +74,7 @@ def transformers_plan(module: nn.Module) -> Plan:
     """
     name = type(module).__name__
     if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
-        return with_scale(module, PLANS[name](module))
+        return _with_scale(module, PLANS[name](module))
     if not has_parts(module):
         of = f" of {type(module).__module__} is not the class of this name, and" if name in PLANS else ""
         raise ValueError(
@@ -102,7 +102,7 @@ def is_known(module: nn.Module) -> bool:
     return type(module).__name__ in PLANS or has_parts(module)
 
 
-def with_scale(module: nn.Module, plan: Plan) -> Plan:
+def _with_scale(module: nn.Module, plan: Plan) -> Plan:
     """Add the scale of the scores to a plan, where it is not 1/√d: set by hand, or by YaRN."""
     usual = (plan.sizes["d_head"] + plan.sizes.get("d_rotary", 0)) ** -0.5
     told = getattr(getattr(module, "self", module), "scaling", usual)

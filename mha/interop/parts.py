@@ -134,17 +134,17 @@ def parts_plans(module: nn.Module) -> Iterator[Plan]:
     d_head = found(inside, WIDTH, int) or inner // found(inside, HEADS, int)
     if not d_head or inner % d_head:
         raise ValueError(f"{inner} channels of the output projection are no whole heads of width {d_head}")
-    sizes: dict[str, Any] = {"heads": inner // d_head, "d_head": d_head, "dropout": dropout_of(inside)}
+    sizes: dict[str, Any] = {"heads": inner // d_head, "d_head": d_head, "dropout": _dropout_of(inside)}
     scale = found(inside, SCALE, float)
     if scale is not None and abs(scale * d_head**0.5 - 1) > 1e-6:
         sizes["scale"] = scale
-    for weights in cuts(linears, sizes["heads"], d_head):
-        for more, norms in extras(inside, sizes["heads"], d_head):
-            for positions, inside_only in positions_of(module, inside, d_head):
-                yield complete(type(module).__name__, sizes, {**weights, **norms}, more, positions, inside_only)
+    for weights in _cuts(linears, sizes["heads"], d_head):
+        for more, norms in _extras(inside, sizes["heads"], d_head):
+            for positions, inside_only in _positions_of(module, inside, d_head):
+                yield _complete(type(module).__name__, sizes, {**weights, **norms}, more, positions, inside_only)
 
 
-def complete(
+def _complete(
     name: str,
     sizes: dict[str, Any],
     weights: dict[str, Tensor],
@@ -163,7 +163,7 @@ def complete(
     return Plan(name, sizes | told | {"bias": biases(weights)} | released, weights, {}, positions, inside_only)
 
 
-def cuts(linears: dict[str, nn.Linear], heads: int, d_head: int) -> Iterator[dict[str, Tensor]]:
+def _cuts(linears: dict[str, nn.Linear], heads: int, d_head: int) -> Iterator[dict[str, Tensor]]:
     """Name the matrices and biases of q, k, v and o as views; joined ones in each order that their sizes allow."""
     out = {f"W_o.{name}": parameter for name, parameter in linears["o"].named_parameters()}
     if "qkv" not in linears:
@@ -189,7 +189,7 @@ def cuts(linears: dict[str, nn.Linear], heads: int, d_head: int) -> Iterator[dic
     yield by_group | out
 
 
-def extras(inside: nn.Module, heads: int, d_head: int) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
+def _extras(inside: nn.Module, heads: int, d_head: int) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
     """Make the options and parameters of norms, sinks and a soft cap, for each way to read a norm's gain."""
     more: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
@@ -211,7 +211,7 @@ def extras(inside: nn.Module, heads: int, d_head: int) -> Iterator[tuple[dict[st
         yield more | {"norm_offset": offset}, weights
 
 
-def positions_of(module: nn.Module, inside: Any, d_head: int) -> Iterator[tuple[RelativePositions | None, list[str]]]:
+def _positions_of(module: nn.Module, inside: Any, d_head: int) -> Iterator[tuple[RelativePositions | None, list[str]]]:
     """Make every kind of positions that the module's inputs allow."""
     names = arguments(module)
     if "position_bias" in names:
@@ -224,7 +224,7 @@ def positions_of(module: nn.Module, inside: Any, d_head: int) -> Iterator[tuple[
     yield None, []
 
 
-def dropout_of(inside: nn.Module) -> float:
+def _dropout_of(inside: nn.Module) -> float:
     """Return the rate of the weights' dropout in training."""
     rate = found(inside, DROPOUT, (float, nn.Dropout))
     return float(rate.p if isinstance(rate, nn.Dropout) else rate or 0.0)

@@ -70,20 +70,20 @@ def differs(module: nn.Module, plan: Plan) -> str:
     for size, start in TRIALS:
         x = size * torch.arange(2 * TOKENS * width).to(torch.float32).mul(0.7).sin().view(2, TOKENS, width)
         given = inputs_for(theirs, x, mask, start, plan.sizes["heads"])
-        if reason := compared(theirs, layer, ending, given, mask):
+        if reason := _compared(theirs, layer, ending, given, mask):
             return f"on {TOKENS} tokens of size {size:g} from position {start:,} on {reason}"
     of_weights = {name for name in DROPOUT if getattr(inside, name, None) is not None}
     for name, rates in (("weights", (1.0, 0.0)), ("output", (0.0, 1.0))):  # what is dropped whole shows where it is
         one, end = copy.deepcopy(theirs).train(), copy.deepcopy(ending).train()
-        set_rates(one, of_weights, *rates)
+        _set_rates(one, of_weights, *rates)
         layer.train().dropout = rates[0] * bool(plan.sizes["dropout"])
-        set_rates(end, set(), *rates)
-        if reason := compared(one, layer, end, given, mask):
+        _set_rates(end, set(), *rates)
+        if reason := _compared(one, layer, end, given, mask):
             return f"with dropout of the {name} in training {reason}"
     return ""
 
 
-def compared(theirs: nn.Module, layer: Heads, ending: nn.Module, given: dict[str, Any], mask: Tensor) -> str:
+def _compared(theirs: nn.Module, layer: Heads, ending: nn.Module, given: dict[str, Any], mask: Tensor) -> str:
     """Call both; return how they differ, or an empty text."""
     x = given["hidden_states"]
     try:
@@ -97,7 +97,7 @@ def compared(theirs: nn.Module, layer: Heads, ending: nn.Module, given: dict[str
     return "" if off <= LIMIT else f"a layer with its parameters differs by {off:.1%}"
 
 
-def set_rates(module: nn.Module, of_weights: set[str], weights: float, output: float) -> None:
+def _set_rates(module: nn.Module, of_weights: set[str], weights: float, output: float) -> None:
     """Let a module drop everything or nothing, wherever it drops something in training."""
     for one in module.modules():
         for name, rate in [*vars(one).items(), *one._modules.items()]:

@@ -328,8 +328,9 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     queries are padding, and nobody reads them.
 
     :param model: any model of ``transformers`` whose attention is known here.
-    :param layer: its number among the model's attention layers, from 0; ALBERT, whose layers share parameters, has only
-        one.
+    :param layer: its number among the model's attention layers that are known here, from 0, over all its towers in
+        their order; a number that is too large says which classes are left alone. ALBERT, whose layers share
+        parameters, has only one layer.
     :param ours: a layer of the sizes of the place; one with the parameters that are there unless given.
     :Raises: ValueError for a model without attention that is known here, a number that it does not have, a layer of
         other sizes, positions or types than the place, and a model whose ``attn_implementation`` is neither "eager" nor
@@ -339,14 +340,17 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     check_whole(None, layer=layer)
     places = attention_places(model)
     if not places:
-        found = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
         raise ValueError(
-            f"{type(model).__name__} has attention of class {found} as modules inside it, and none that is known here. "
+            f"{type(model).__name__} has attention of class {left_alone(model)} as modules inside it, and none that is known here. "
             f"{WAY_OUT}"
         )
     if not 0 <= layer < len(places):
         numbers = f"numbered 0 to {len(places) - 1}" if len(places) > 1 else "number 0"
-        raise ValueError(f"layer = {layer}: {type(model).__name__} has {len(places)} attention layers, {numbers}")
+        others = f"; {', '.join(left)} are left alone" if (left := left_alone(model)) else ""
+        raise ValueError(
+            f"layer = {layer}: {type(model).__name__} has {len(places)} attention layers that are known here, {numbers}"
+            f"{others}"
+        )
     path, there = places[layer]
     if isinstance(there, Swapped):
         if ours is not None:
@@ -425,6 +429,22 @@ def attention_places(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if path and not within and (isinstance(module, Swapped) or is_known(module)):
             places.append((path, module))
     return places
+
+
+@checked
+def left_alone(model: nn.Module) -> list[str]:
+    """Name the classes of attention in a model that are not known here, such as those of another tower.
+
+    :param model: any model of ``transformers``.
+    """
+    places = [path for path, _ in attention_places(model)]
+    return sorted(
+        {
+            type(module).__name__
+            for path, module in model.named_modules()
+            if "Attention" in type(module).__name__ and not any(f"{path}.".startswith(f"{place}.") for place in places)
+        }
+    )
 
 
 @checked

@@ -23,7 +23,10 @@ NAMES = ("W_q", "W_k", "W_v", "W_o")
 
 
 def is_plain(part: nn.Module) -> bool:
-    """Whether a projection is torch's linear map with parameters of its own: no adapter, nothing computed anew."""
+    """Whether a projection is torch's linear map with parameters of its own: no adapter, nothing computed anew.
+
+    :param part: the projection, or what is in its place.
+    """
     own = type(part).forward is nn.Linear.forward and "forward" not in vars(part)
     return own and isinstance(part._parameters.get("weight"), Tensor)
 

@@ -200,5 +200,19 @@ def test_dropout_is_known_where_it_acts():
     assert float(found[0] / found[1]) == pytest.approx(1, abs=0.05)
 
 
+def test_a_model_of_two_towers_says_which_it_leaves_alone():
+    config = transformers.XLNetConfig(vocab_size=50, d_model=24, n_layer=1, n_head=4, d_inner=32)
+
+    class Towers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.text, self.other = family("GPT-NeoX"), transformers.XLNetModel(config)
+
+    with pytest.raises(
+        ValueError, match="layer = 9: Towers has 2 attention layers .*XLNetRelativeAttention are left alone"
+    ):
+        swap(Towers(), 9)
+
+
 def test_a_known_class_needs_no_trial():
     assert swapped(made("LlamaForCausalLM")).model.layers[0].self_attn.alone is False

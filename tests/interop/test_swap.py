@@ -340,7 +340,7 @@ def test_a_layer_made_elsewhere_may_stand_there():
 @pytest.mark.parametrize(
     ("layer", "ours", "reason"),
     [
-        (3, None, r"layer = 3: LlamaForCausalLM has 3 attention layers, numbered 0 to 2"),
+        (3, None, r"layer = 3: LlamaForCausalLM has 3 attention layers that are known here, numbered 0 to 2"),
         (-1, None, r"layer = -1"),
         (0, mha.MultiHeadAttention(12, 2), r"d_model, the width of the tokens: the layer has 12, the place 24"),
         (0, mha.MultiHeadAttention(24, 4), r"rotated, the channels .*: the layer has 0, the place 6"),

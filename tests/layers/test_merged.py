@@ -125,6 +125,10 @@ def test_half_precision_averages_long_texts(dtype):
     found = layer.own_average(x)
     assert found.dtype == dtype
     assert error(found, exact[None].to(dtype)) == 0
+    counted = torch.arange(5000) >= 1
+    found = layer.own_average(torch.cat([x[:, :1] + 900, x[:, 1:]], 1), counted.view(1, 1, 1, -1))
+    others = x[:, 1:].double().cumsum(1) / torch.arange(1, 5000)[:, None]
+    assert error(found[:, :, 1:], others[None].to(dtype)) == 0
     with torch.no_grad():
         cache = layer.new_cache()
         steps = [layer.own_average(part, cache=cache) for part in x.split(1250, 1)]

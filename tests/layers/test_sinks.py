@@ -154,6 +154,19 @@ def test_a_scale_counts_on_both_paths(scale, explicit, fused_from):
     assert error(layer.attend(q, k, v, explicit=explicit), right) < 1e-10
 
 
+@pytest.mark.parametrize("fused_from", [1, 1000])
+def test_weights_are_dropped_in_training_only(fused_from):
+    layer, x = mha.SinkAttention(8, 2, dropout=0.5), torch.randn(2, 70, 8)
+    layer.fused_from = fused_from
+    with mha.watch(layer, "heads") as seen:
+        layer.eval()(x)
+        right = seen.heads
+        layer.train()(x)
+        assert error(seen.heads, right) > 0.1
+        drawn = [layer(x) is None or seen.heads for _ in range(200)]
+    assert error(torch.stack(drawn).mean(0), right) < 0.2
+
+
 def test_a_very_low_sink_is_plain_attention_on_both_paths():
     plain = mha.MultiHeadAttention(12, 3, kdim=5, vdim=7, bias="qvo")
     layer = mha.SinkAttention.from_plain(plain)

@@ -216,8 +216,8 @@ check_layer = LayerExercise(
     name="differential attention as a layer",
     solution=lambda *case: _run(Differential, *case),
     cases=lambda: [
-        (8, 2, 1, 2, 3, None, 0),
-        (12, 3, 2, 1, 5, causal_mask(5), 1),
+        (8, 2, 1, 2, 3, causal_mask(3), 0),
+        (12, 3, 2, 1, 5, None, 1),
         (16, 2, 5, 3, 4, causal_mask(4) & torch.tensor([False, True, True, True]), 2),  # the first query sees nothing
     ],
     legal=_any_layer,

@@ -251,9 +251,17 @@ def _any_layer(draw: Draw) -> tuple:
     one_channel = _one_channel(
         draw.integer(0, channels - 1), draw.integer(0, channels - 1), draw.integer(0, b - 1), draw.one_of([1.0, 1e-6])
     )
-    known = [("the word after the next", _next_alone), ("erased", _erased), ("centered", _hidden_mean)]
-    known += [("one way", one_way), ("one channel", one_channel), ("some mask", _mixed(see)), ("apart", _apart)]
-    return Layer(*draw.one_of(known)), x
+    known: dict[str, Callable[[Tensor], Tensor]] = {
+        "the word after the next": _next_alone,
+        "erased": _erased,
+        "centered": _hidden_mean,
+        "one way": one_way,
+        "one channel": one_channel,
+        "some mask": _mixed(see),
+        "apart": _apart,
+    }
+    name = draw.one_of(list(known))
+    return Layer(name, known[name]), x
 
 
 def _moved(layer: Callable, x: Tensor, change: Callable[[Tensor, int], Tensor], least: float) -> list[list[bool]]:
