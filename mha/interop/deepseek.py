@@ -26,6 +26,15 @@ OPTIONS = {
 
 
 @checked
+def is_latent(module: nn.Module) -> bool:
+    """Whether a module has the joined matrices of DeepSeek's attention, whatever its class.
+
+    :param module: any module.
+    """
+    return all(isinstance(getattr(module, name, None), nn.Module) for name in ("kv_a_proj_with_mqa", "kv_b_proj"))
+
+
+@checked
 def deepseek_plan(module: Any) -> Plan:
     """Describe ``DeepseekV2Attention`` and ``DeepseekV3Attention``: the parts of three joined matrices, by our names.
 

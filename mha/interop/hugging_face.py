@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.interop.deepseek import deepseek_plan
+from mha.interop.deepseek import deepseek_plan, is_latent
 from mha.interop.parts import has_parts, parts_plans
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
@@ -75,7 +75,7 @@ def transformers_plan(module: nn.Module) -> Plan:
     name = type(module).__name__
     if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
         return _with_scale(module, PLANS[name](module))
-    if not has_parts(module):
+    if not is_known(module):
         of = f" of {type(module).__module__} is not the class of this name, and" if name in PLANS else ""
         raise ValueError(
             f"{name}{of} is not known here: it is none of {sorted(PLANS)}, and has no four projections by names that "
@@ -83,7 +83,7 @@ def transformers_plan(module: nn.Module) -> Plan:
         )
     reasons: list[str] = []
     try:
-        for plan in parts_plans(module):
+        for plan in [deepseek_plan(module)] if is_latent(module) else parts_plans(module):
             if not (reason := differs(module, plan)):
                 return plan
             reasons.append(reason)
@@ -99,7 +99,7 @@ def is_known(module: nn.Module) -> bool:
 
     :param module: any module.
     """
-    return type(module).__name__ in PLANS or has_parts(module)
+    return type(module).__name__ in PLANS or is_latent(module) or has_parts(module)
 
 
 def _with_scale(module: nn.Module, plan: Plan) -> Plan:

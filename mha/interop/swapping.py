@@ -19,12 +19,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
+from mha.interop.deepseek import is_latent
 from mha.interop.endings import ending_of
 from mha.interop.hugging_face import PLANS, WAY_OUT, is_known, to_transformers, transformers_plan
 from mha.interop.parts import inside_of
 from mha.interop.plan import build, check_fit
 from mha.interop.rotary import GivenBias, rotated_channels, turned_by
-from mha.interop.structure import answers_alone, pairwise, repeats_angles
+from mha.interop.structure import answers_of, pairwise, repeats_angles
 from mha.layers.cache import LayerCache, Reader
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
@@ -37,7 +38,10 @@ HOOKS = (
 )  # fmt: skip
 EAGER = SimpleNamespace(_attn_implementation="eager")  # of a module that knows no other kernel
 OTHER_NAMES = {"mask": "attention_mask", "layer_past": "past_key_values"}  # theirs, and how most call it
-CHANGES = ("head_mask", "layer_head_mask", "position_bias", "alibi")  # arguments that change the numbers
+READ = {
+    "hidden_states", "attention_mask", "encoder_attention_mask", "key_value_states", "encoder_hidden_states",
+    "position_embeddings", "position_ids", "cache_position", "past_key_values", *OTHER_NAMES,
+}  # fmt: skip
 
 
 class TheirCache(LayerCache):
@@ -134,12 +138,13 @@ class Swapped(nn.Module):
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
         self.replaced = (theirs,)  # in a tuple it is no part of this module: its parameters count no more
         self.ending, self.repeated = ending_of(theirs), repeats_angles(theirs)
-        self.alone = self.kind not in PLANS and answers_alone(theirs)
+        self.answers = 2 if self.kind in PLANS or is_latent(theirs) else answers_of(theirs)
         self.config: Any = getattr(inside, "config", EAGER)
         self.relative_attention_bias = getattr(theirs, "relative_attention_bias", None)  # T5's stays a parameter
         self.number, self.is_causal = getattr(inside, "layer_idx", None), bool(getattr(inside, "is_causal", False))
-        self.cross = bool(getattr(theirs, "is_cross_attention", False))
         self.names = inspect.signature(type(theirs).forward)
+        told = None if "encoder_hidden_states" in self.names.parameters else False
+        self.cross: bool | None = getattr(theirs, "is_cross_attention", told)  # None: whenever a memory comes
 
     def forward(self, *inputs: Any, **named: Any) -> tuple[Any, ...] | Tensor:
         """Return what the replaced module returned.
@@ -152,8 +157,8 @@ class Swapped(nn.Module):
         given |= {name: given[other] for other, name in OTHER_NAMES.items() if other in given}
         self.check(given)
         x = given["hidden_states"]
-        memory = given.get("encoder_hidden_states") if self.cross else given.get("key_value_states")
-        mask = visible_of(given.get("encoder_attention_mask" if self.cross else "attention_mask"))
+        memory = given.get("encoder_hidden_states") if self.cross is not False else given.get("key_value_states")
+        mask = visible_of(given.get("encoder_attention_mask" if self.cross is True else "attention_mask"))
         hides = given.get("is_causal")
         hides = self.is_causal if hides is None else bool(hides)
         future = hides and mask is None and x.shape[1] > 1 and self.config._attn_implementation == "sdpa"
@@ -169,9 +174,10 @@ class Swapped(nn.Module):
                 stack.callback(tap.remove)
             read = self.layer(x, memory, mask=mask, is_causal=future, **({} if cache is None else {"cache": cache}))
         said, weights = self.ending(read, x), seen[0] if seen else None
-        if self.alone:
-            return said
-        return (said, made[0] if made else bias, weights) if self.makes_bias else (said, weights)
+        if self.makes_bias:
+            return said, made[0] if made else bias, weights
+        others = [given.get("past_key_values")] * (self.answers - 2)
+        return (said, weights, *others) if self.answers else said
 
     @property
     def makes_bias(self) -> bool:
@@ -220,9 +226,9 @@ class Swapped(nn.Module):
         :param given: the arguments of a call, by their names.
         """
         check_kernel(self.config)
-        has_bias = isinstance(self.layer.positions, GivenBias)
-        if changing := [n for n in CHANGES if given.get(n) is not None and not (has_bias and n == "position_bias")]:
-            raise ValueError(f"{changing} change what the heads compute, and a swapped layer has no place for them")
+        read = READ | ({"position_bias"} if isinstance(self.layer.positions, GivenBias) else set())
+        if changing := [name for name, x in given.items() if isinstance(x, Tensor) and name not in read]:
+            raise ValueError(f"{changing} may change what the heads compute, and a swapped layer has no place for them")
         if self.cross and given.get("encoder_hidden_states") is None:
             raise ValueError("this is cross-attention, but encoder_hidden_states were not given")
 
@@ -341,8 +347,8 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     places = attention_places(model)
     if not places:
         raise ValueError(
-            f"{type(model).__name__} has attention of class {left_alone(model)} as modules inside it, and none that is known here. "
-            f"{WAY_OUT}"
+            f"{type(model).__name__} has attention of class {left_alone(model)} as modules inside it, and none that is "
+            f"known here. {WAY_OUT}"
         )
     if not 0 <= layer < len(places):
         numbers = f"numbered 0 to {len(places) - 1}" if len(places) > 1 else "number 0"

@@ -181,6 +181,14 @@ def test_attention_that_bends_far_away_is_refused():
         swap(model)
 
 
+def test_an_argument_that_a_layer_does_not_read_is_refused():
+    model = family("OPT")
+    swap(model)
+    place = model.model.decoder.layers[0].self_attn
+    with pytest.raises(ValueError, match=r"\['alibi'\] may change what the heads compute"):
+        place(torch.randn(1, 3, 24, dtype=torch.float32), alibi=torch.zeros(1))
+
+
 def test_a_bias_that_the_model_makes_needs_the_model():
     place = attention_places(family("MPNet"))[0][1]
     with pytest.raises(ValueError, match=r"(?s)a bias for each pair of positions.*mha\.interop\.swap"):
@@ -209,10 +217,10 @@ def test_a_model_of_two_towers_says_which_it_leaves_alone():
             self.text, self.other = family("GPT-NeoX"), transformers.XLNetModel(config)
 
     with pytest.raises(
-        ValueError, match="layer = 9: Towers has 2 attention layers .*XLNetRelativeAttention are left alone"
+        ValueError, match=r"layer = 9: Towers has 2 attention layers .*XLNetRelativeAttention are left alone"
     ):
         swap(Towers(), 9)
 
 
 def test_a_known_class_needs_no_trial():
-    assert swapped(made("LlamaForCausalLM")).model.layers[0].self_attn.alone is False
+    assert swapped(made("LlamaForCausalLM")).model.layers[0].self_attn.answers == 2
