@@ -77,7 +77,7 @@ def grid(
     :param limits: the lowest and the highest number of the colors; those of the matrices unless given.
     :param cmap: the name of matplotlib's colors; "cividis" unless given.
     :param numbers: whether numbers are written; in matrices of at most 100 numbers unless given.
-    :param across: how many matrices are in a line; all of them unless given.
+    :param across: how many matrices are in a line at most; all of them unless given.
     """
     values = _matrices("matrices", matrices)
     check_whole(0, digits=digits)
@@ -87,7 +87,7 @@ def grid(
     if cmap not in mpl.colormaps:
         raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
-    across = across or len(values)
+    across = min(across or len(values), len(values))
     written = {title: matrix.size <= 100 if numbers is None else numbers for title, matrix in values.items()}
     with plt.rc_context(STYLE):
         width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
