@@ -385,6 +385,12 @@ def made(name: str, annotation: Any) -> Any:
 # ---- what is given instead
 
 
+def nested(shape: tuple[int, ...], layout: torch.layout) -> Tensor:
+    with warnings.catch_warnings():  # torch calls them a prototype
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor(list(torch.rand(shape)), layout=layout)
+
+
 def bad_values() -> list[Callable[[], Any]]:
     numbers = [-1, 0, 1, 2, 5, 7, 300, 10**12, 2.0, 2.5, -0.5, 1e30, math.nan, math.inf, -math.inf, 1j, True, False]
     texts = [None, "", "four", b"x", "half"]
@@ -457,8 +463,8 @@ def bad_values() -> list[Callable[[], Any]]:
     for s in ((2, 3, 16), (2, 4, 3, 4), (3, 3)):
         tensors += [
             lambda s=s: torch.rand(s).to_sparse(),
-            lambda s=s: torch.nested.nested_tensor(list(torch.rand(s))),
-            lambda s=s: torch.nested.nested_tensor(list(torch.rand(s)), layout=torch.jagged),
+            lambda s=s: nested(s, torch.strided),
+            lambda s=s: nested(s, torch.jagged),
         ]
     return [*(lambda x=x: x for x in (*numbers, *texts)), *others, *arrays, *tensors]
 

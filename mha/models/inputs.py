@@ -84,10 +84,11 @@ def next_positions(cache: ModelCache | None, tokens: Tensor, position_ids: Tenso
     :param position_ids: as the caller gave them; they are counted unless given.
     """
     if position_ids is not None:
-        whole = isinstance(position_ids, Tensor) and position_ids.dtype in (torch.int64, torch.int32)
+        check_is_tensor("position_ids", position_ids)
+        whole = position_ids.dtype in (torch.int64, torch.int32)
         if not whole or position_ids.ndim != 2 or position_ids.shape[1:] != tokens.shape[1:]:
-            raise TypeError(
-                f"position_ids = {described(position_ids)}: give whole numbers from 0 on, one for each token, (b, n)"
+            raise ValueError(
+                f"position_ids = {described(position_ids)}: give whole positions from 0 on, one for each token, (b, n)"
             )
         return position_ids
     if cache is None:
