@@ -50,7 +50,7 @@ def unread(module: nn.Module, plan: Plan) -> list[str]:
 
 @checked
 def differs(module: nn.Module, plan: Plan) -> str:
-    """Try the layer of a plan against the module that it shall replace; return how they differ, or an empty text.
+    """Try the layer of a plan against the module that it is to replace; return how they differ, or an empty text.
 
     :param module: an attention of a model of ``transformers``; it stays as it is.
     :param plan: that was made of it.
