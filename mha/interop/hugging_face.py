@@ -32,18 +32,20 @@ CHANGE = "Make the module with a configuration without these, and convert again.
 
 @checked
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
-    """Make our layer from the attention of a model of ``transformers``: its classes are those named below.
+    """Make our layer from the attention of a model of ``transformers``.
 
-    ``AlbertAttention``, ``BertAttention``, ``GPT2Attention``, ``ViTAttention`` and ``WhisperAttention`` (also across)
-    become a MultiHeadAttention. ``LlamaAttention``, ``MistralAttention`` and ``Qwen2Attention`` get rotary positions,
-    and where heads share keys they become a GroupedAttention. ``DeepseekV2Attention`` and ``DeepseekV3Attention``
-    become a LatentAttention; ``Qwen3Attention`` (norms), ``Qwen3NextAttention`` (norms and a gate) and
-    ``GptOssAttention`` (sinks) a :class:`mha.interop.ReleasedAttention`. Those that generate text hide the future by
-    themselves; our layer hides it when it is called with ``is_causal=True``. A window is given as a mask.
+    Thirteen classes are known by name, from ``BertAttention`` to ``GptOssAttention``. Any other is read by its parts
+    (projections, norms, rotary angles, scale, soft cap, sinks, gates), and accepted only where the layer gives the
+    same output on a few tokens. Plain heads become a MultiHeadAttention, shared KV heads a GroupedAttention, DeepSeek's
+    a LatentAttention, and those with norms, gates, sinks or a soft cap a :class:`mha.interop.ReleasedAttention`.
 
-    :param module: an attention of one of these classes.
+    Models that generate text hide the future by themselves; our layer hides it when it is called with
+    ``is_causal=True``. A window is given as a mask.
+
+    :param module: an attention of a model of ``transformers``.
     :param into: a layer of the same sizes that is filled instead; a new one is made unless given.
-    :Raises: ValueError for another class, for options without a counterpart here, and where ``into`` has other sizes.
+    :Raises: ValueError for parts and options without a counterpart here, for positions that only the whole model knows,
+        and where ``into`` has other sizes.
     :Taught in: in_the_transformer.
     """
     plan = transformers_plan(module)

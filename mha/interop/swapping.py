@@ -229,6 +229,11 @@ class Swapped(nn.Module):
         read = READ | ({"position_bias"} if isinstance(self.layer.positions, GivenBias) else set())
         if changing := [name for name, x in given.items() if isinstance(x, Tensor) and name not in read]:
             raise ValueError(f"{changing} may change what the heads compute, and a swapped layer has no place for them")
+        if given.get("cache") is not None:
+            raise ValueError(
+                f"cache = {described(given['cache'])}: generate_batch keeps keys and values in pages, which a swapped "
+                "layer cannot read. Call generate, or mha.interop.unswap(model) first"
+            )
         if self.cross and given.get("encoder_hidden_states") is None:
             raise ValueError("this is cross-attention, but encoder_hidden_states were not given")
 

@@ -187,6 +187,8 @@ def test_an_argument_that_a_layer_does_not_read_is_refused():
     place = model.model.decoder.layers[0].self_attn
     with pytest.raises(ValueError, match=r"\['alibi'\] may change what the heads compute"):
         place(torch.randn(1, 3, 24, dtype=torch.float32), alibi=torch.zeros(1))
+    with pytest.raises(ValueError, match="generate_batch keeps keys and values in pages"):
+        place(torch.randn(1, 3, 24, dtype=torch.float32), cache="pages")
 
 
 def test_a_bias_that_the_model_makes_needs_the_model():
