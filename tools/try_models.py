@@ -60,7 +60,8 @@ class Row:
 
 def small_values(config):
     """Return the keywords that make a configuration small, and those inside it."""
-    values = {name: value for name, value in SMALL.items() if getattr(config, name, None) is not None}
+    fixed = {name for name in SMALL if getattr(getattr(type(config), name, None), "fset", True) is None}
+    values = {n: value for n, value in SMALL.items() if n not in fixed and getattr(config, n, None) is not None}
     if "kv_lora_rank" in values:
         values["num_key_value_heads"] = values["num_attention_heads"]
     depth = next((getattr(config, name) for name in DEPTH if isinstance(getattr(config, name, None), int)), None)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
@@ -19,7 +20,7 @@ from mha.interop.deepseek import deepseek_plan, is_latent
 from mha.interop.parts import has_parts, parts_plans
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
-from mha.interop.structure import differs
+from mha.interop.structure import differs, drawn
 from mha.layers.multi_head import Heads
 from mha.layers.projections import REMEDY, as_linear, check_own_weights
 
@@ -85,10 +86,13 @@ def transformers_plan(module: nn.Module) -> Plan:
         )
     reasons: list[str] = []
     try:
-        for plan in [deepseek_plan(module)] if is_latent(module) else parts_plans(module):
-            if not (reason := differs(module, plan)):
+        plans = (lambda one: [deepseek_plan(one)]) if is_latent(module) else parts_plans
+        other = drawn(module)
+        for plan, trial in zip(plans(module), plans(other), strict=True):
+            with torch.device("cpu"):
+                reasons.append(differs(other, trial))
+            if not reasons[-1]:
                 return plan
-            reasons.append(reason)
     except ValueError as error:
         reasons.append(str(error))
     furthest = max(reasons, key=lambda reason: reason.startswith("with dropout"))  # of the plan that computes the same

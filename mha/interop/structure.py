@@ -2,8 +2,9 @@
 
 A class is not known by its name. Its parts make plans, and the layer of each is tried: on a few tokens, small and
 large, at the first positions and far away, with a mask and the model's own angles it must give what their module gives.
-Whatever is done there beside (clipped queries, a temperature, another norm) shows in the numbers, and parameters that
-no plan reads show in their list.
+Both have parameters drawn for the trial, because with those of an untrained model many plans agree. Whatever is done
+there beside (clipped queries, a temperature, another norm) shows in the numbers, and parameters that no plan reads show
+in their list.
 
 :Taught in: in_the_transformer.
 """
@@ -49,20 +50,37 @@ def unread(module: nn.Module, plan: Plan) -> list[str]:
 
 
 @checked
+def drawn(module: nn.Module) -> nn.Module:
+    """Return a copy of a module with other parameters, on the processor and in float32: matrices that keep lengths,
+    gains and biases around 1.
+
+    :param module: an attention of a model of ``transformers``; it stays as it is.
+    """
+    other, generator = copy.deepcopy(module).to("cpu", torch.float32), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for one in other.parameters():
+            if one.is_floating_point() and one.ndim > 1:
+                one.normal_(0, one.shape[-1] ** -0.5, generator=generator)
+            elif one.is_floating_point():
+                one.uniform_(0.5, 1.5, generator=generator)
+    return other
+
+
+@checked
 def differs(module: nn.Module, plan: Plan) -> str:
     """Try the layer of a plan against the module that it is to replace; return how they differ, or an empty text.
 
-    :param module: an attention of a model of ``transformers``; it stays as it is.
+    :param module: an attention of a model of ``transformers`` with parameters of the trial, as from :func:`drawn`.
     :param plan: that was made of it.
     """
     if names := unread(module, plan):
         return f"it has {', '.join(names[:3])}, which a layer here has no place for"
-    theirs = copy.deepcopy(module).float().eval()
+    theirs = module.eval()
     inside = inside_of(theirs)
     if hasattr(inside, "config"):
         inside.config._attn_implementation = "eager"
     try:
-        layer, ending = build(plan).float().eval(), copy.deepcopy(ending_of(module)).float().eval()
+        layer, ending = build(plan).eval(), ending_of(theirs).eval()
     except ValueError as error:
         return str(error)
     width = plan.sizes["d_model"]
@@ -137,7 +155,7 @@ def answers_of(module: nn.Module) -> int:
 
     :param module: an attention of a model of ``transformers``; it stays as it is.
     """
-    theirs, parts = copy.deepcopy(module).float().eval(), projections_of(module)
+    theirs, parts = copy.deepcopy(module).to("cpu", torch.float32).eval(), projections_of(module)
     x = torch.zeros(2, 2, width_of(parts.get("q", parts.get("qkv"))) or 1, dtype=torch.float32)
     with torch.no_grad():
         answer = theirs(**inputs_for(theirs, x, torch.ones(2, 1, 2, 2, dtype=torch.bool), 0, 1))

@@ -137,8 +137,10 @@ class Swapped(nn.Module):
         inside = inside_of(theirs)  # BERT's heads are a module in its module
         self.layer, self.kind, self.sizes = layer, type(theirs).__name__, place_of(theirs)
         self.replaced = (theirs,)  # in a tuple it is no part of this module: its parameters count no more
-        self.ending, self.repeated = ending_of(theirs), repeats_angles(theirs)
-        self.answers = 2 if self.kind in PLANS or is_latent(theirs) else answers_of(theirs)
+        self.ending = ending_of(theirs)
+        with torch.device("cpu"):
+            self.repeated = repeats_angles(theirs)
+            self.answers = 2 if self.kind in PLANS or is_latent(theirs) else answers_of(theirs)
         self.config: Any = getattr(inside, "config", EAGER)
         self.relative_attention_bias = getattr(theirs, "relative_attention_bias", None)  # T5's stays a parameter
         self.number, self.is_causal = getattr(inside, "layer_idx", None), bool(getattr(inside, "is_causal", False))
