@@ -78,7 +78,7 @@ def transformers_plan(module: nn.Module) -> Plan:
     name = type(module).__name__
     if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
         return _with_scale(module, PLANS[name](module))
-    if not is_known(module):
+    if not (is_latent(module) or has_parts(module)):
         of = f" of {type(module).__module__} is not the class of this name, and" if name in PLANS else ""
         raise ValueError(
             f"{name}{of} is not known here: it is none of {sorted(PLANS)}, and has no four projections by names that "

@@ -138,7 +138,7 @@ class Heads(nn.Module):
     def _merge(self, heads: Tensor) -> Tensor:
         """Put the heads side by side and mix them; refuse to mix a part of them as if it were all."""
         merged = core.merge_heads(heads)
-        if merged.shape[-1] != getattr(self.W_o, "in_features", merged.shape[-1]):
+        if heads.shape[-1] != self.d_head and merged.shape[-1] != getattr(self.W_o, "in_features", merged.shape[-1]):
             raise ValueError(
                 f"the heads make {merged.shape[-1]} channels, but W_o takes {self.W_o.in_features}: each process of a "
                 "parallel plan that cuts the projections has only some of the heads, and this layer counts all. Cut it "
