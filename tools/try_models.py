@@ -170,6 +170,8 @@ def tried(kind):
             swap(model, number)
         except ValueError as error:
             reasons.append(f"{path}: " + " ".join(str(error).split()))
+        except Exception as error:
+            return Row(kind, name, "", "different", f"swap ended with {type(error).__name__}: {str(error)[:120]}")
         else:
             taken[type(place).__name__] += 1
     told = ", ".join(f"{count} {one}" for one, count in taken.items())

@@ -31,7 +31,10 @@ def is_latent(module: nn.Module) -> bool:
 
     :param module: any module.
     """
-    return all(isinstance(getattr(module, name, None), nn.Module) for name in ("kv_a_proj_with_mqa", "kv_b_proj"))
+    compressed = getattr(module, "q_lora_rank", None) is not None
+    names = ("q_a_proj", "q_a_layernorm", "q_b_proj") if compressed else ("q_proj",)
+    names = (*names, "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj")
+    return all(isinstance(getattr(module, name, None), nn.Module) for name in names)
 
 
 @checked

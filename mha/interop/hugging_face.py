@@ -93,7 +93,7 @@ def transformers_plan(module: nn.Module) -> Plan:
                 reasons.append(differs(other, trial))
             if not reasons[-1]:
                 return plan
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:  # its parts have names that are read here, and others inside
         reasons.append(str(error))
     furthest = max(reasons, key=lambda reason: reason.startswith("with dropout"))  # of the plan that computes the same
     raise ValueError(f"{name} does not fit:\n  - {furthest}\n{WAY_OUT}")
