@@ -46,7 +46,7 @@ test-slow: book
 test-processors: .venv/.with-book,test .venv/.trained  ## run all notebooks as older processors would, with one thread and with two
 	$(PY) tools/other_processors.py
 
-test-models: .venv/.with-book,test  ## try layers of mha in every kind of model of Transformers, built small (half an hour; TYPES="llama t5": only those)
+test-models: .venv/.with-book,test  ## try layers of mha in every kind of model of Transformers, built small (7 minutes; TYPES="llama t5": only those)
 	$(PY) tools/try_models.py $(if $(TYPES),$(TYPES),--write)
 
 lint: .venv/.with-book,test

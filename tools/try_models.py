@@ -124,6 +124,7 @@ def first_result(model):
 
 def result(model, given):
     """Return the first tensor of floating-point numbers that a model answers with, without those of padding."""
+    torch.manual_seed(0)  # some models draw numbers, such as which patches they hide
     with torch.no_grad():
         answer = model(**given)
     values = answer.values() if hasattr(answer, "values") else answer
@@ -163,13 +164,17 @@ def tried(kind):
     name, places = type(model).__name__, attention_places(model)
     if not places:
         classes = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
-        return Row(kind, name, "", "refused", f"attention of {', '.join(classes) or 'no class of this name'}")
+        if not classes:
+            return Row(kind, name, said="it has no attention")
+        return Row(kind, name, "", "refused", f"{', '.join(classes)}: no parts that can be read")
     taken, reasons = Counter(), []
-    for number, (path, place) in enumerate(places):
+    for number, (_, place) in enumerate(places):
         try:
             swap(model, number)
         except ValueError as error:
-            reasons.append(f"{path}: " + " ".join(str(error).split()))
+            said = " ".join(str(error).split())
+            said = said.partition(" Its weights can be looked")[0].rpartition("does not fit: - ")[2]
+            reasons.append(f"{type(place).__name__}: {said}")
         except Exception as error:
             return Row(kind, name, "", "different", f"swap ended with {type(error).__name__}: {str(error)[:120]}")
         else:
@@ -204,7 +209,7 @@ def page(rows):
         "`mha` into every attention that is known here, and compared the outputs, with padding, on both kernels.", "",
         f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
         f"number), **{count['different']}** give other numbers, and {count['refused']} are refused with the reason and "
-        f"the way out. {count['not tried']} could not be built small by this program.", "",
+        f"the way out. {count['not tried']} have no attention, or could not be built small by this program.", "",
         "## Equal", "", "| type | model | attention taken | |", "|---|---|---|---|",
     ]  # fmt: skip
     lines += [f"| `{row.kind}` | {row.model} | {row.taken} | {row.said} |" for row in rows if row.verdict == "equal"]

@@ -184,7 +184,7 @@ class Swapped(nn.Module):
     @property
     def makes_bias(self) -> bool:
         """Whether the module hands the bias of its positions on to the next ones, as T5's do."""
-        return hasattr(self.replaced[0], "compute_bias")
+        return hasattr(self.replaced[0], "compute_bias") and self.answers == 3
 
     def bias_of(self, given: dict[str, Any], made: list[Tensor]) -> Tensor | Callable[[int], Tensor] | None:
         """Return the bias of positions for a call: what came, or a function that makes T5's for so many keys.
