@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from chapters import CHAPTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = yaml.safe_load(Path(__file__).with_name("language.yml").read_text(encoding="utf-8"))
@@ -46,6 +47,33 @@ def test_it_speaks_the_language_of_the_field(path):
     for rule in RULES["warns"]:
         hits = found(path, rule)
         assert len(hits) <= rule["budget"], f"say: {rule['instead']} ({rule['why']}): {hits}"
+
+
+def searched():
+    """What people search for: the terms of the course and every name of the page of names."""
+    terms = [entry["term"] for entry in yaml.safe_load((ROOT / "book/terms.yml").read_text(encoding="utf-8"))]
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / "book/names.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return terms + [name.strip(" `") for row in rows for cell in row.split(" | ")[:3] for name in cell.split(", ")]
+
+
+def names_its_topic_and_asks(title, names):
+    """Topic: question? The topic is a name that people search for."""
+    topic, _, question = title.replace("-", " ").rpartition(": ")
+    named = any(re.search(rf"\b{re.escape(name.replace('-', ' '))}s?\b", topic, re.IGNORECASE) for name in names)
+    return named and "?" not in topic and question.endswith("?") and question[0] == question[0].lower()
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_title_names_its_topic_and_asks(path):
+    first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    assert names_its_topic_and_asks(first.splitlines()[0].removeprefix("# "), searched())
+
+
+@pytest.mark.parametrize(
+    "title", ["How can one word mean two things?", "One for all: who pays?", "KV cache: Sharing", "A head? Which: why?"]
+)
+def test_a_title_without_topic_or_question_is_found(title):
+    assert not names_its_topic_and_asks(title, ["KV cache", "head", "mask"])
 
 
 if __name__ == "__main__":  # python tests/book/test_language.py FILE ...

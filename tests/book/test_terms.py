@@ -78,6 +78,13 @@ def test_a_word_is_explained_before_it_is_used(entry):
     assert early(entry, pages()) == {}
 
 
+@every_term
+def test_a_term_stands_in_bold_where_it_is_explained(entry):
+    (bold,) = re.findall(r"\*\*(.+?)\*\*", entry["says"])
+    asked = entry.get("match", re.escape(entry["term"]))
+    assert re.search(asked, bold, re.IGNORECASE) or bold.lower() in entry["term"], bold
+
+
 def test_a_word_that_comes_too_early_is_found():
     made = {
         "one": ("A nat?", "A word. `nat` is code."),
