@@ -165,6 +165,7 @@ class LayerCache:
 
     keeps = "keys and values"  # what is stored; a layer says with ``reads`` what it can go on from
     keeps_raw_keys = False  # whether keys are stored before positions act on them
+    grows = False  # whether the tokens of the query are added to it
     keeps_every_token = True  # whether it can go back to what it was some tokens ago
     _length = 0
     _layer: tuple[nn.Module, nn.Module] | None = None
@@ -366,10 +367,12 @@ class KeyValueCache(LayerCache):
     side by side: ``KeyValueCache(padding=[2, 0])``. The cache hides the padding at every call.
 
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n grows with each call up to ``capacity``; padding (b,).
-    :Raises: ValueError where a chunk or its mask does not fit the cache, where it overflows, where the key is another
-        sequence, or where gradients are asked for.
+    :Raises: ValueError where a chunk or its mask does not fit the cache, where a chunk could see its own future, where
+        it overflows, where the key is another sequence, or where gradients are asked for.
     :Taught in: masking, cache_and_sharing.
     """
+
+    grows = True
 
     @checked
     def __init__(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> None:

@@ -168,6 +168,16 @@ def check_cache(cache: object, layer: Reading) -> None:
         )
 
 
+def check_order(cache: LayerCache, query: Tensor, mask: Tensor | None, is_causal: bool) -> None:
+    """Refuse several new tokens of which each sees those after it, which it could not if they came one by one."""
+    if cache.grows and not is_causal and query.shape[1] > 1 and (mask is None or mask.shape[-2] == 1):
+        raise ValueError(
+            f"{query.shape[1]} new tokens came with a cache that grows, and nothing hides the later ones from the "
+            "earlier ones, as if they had come one by one: say is_causal=True. For a prompt in which each may look at "
+            "all, give a mask with a row for each token"
+        )
+
+
 def check_visible(mask: Tensor, query: Tensor, key: Tensor, heads: int) -> None:
     """Refuse a mask that does not say plainly who may look at whom."""
     i, j = query.shape[1], key.shape[1]

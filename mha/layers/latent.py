@@ -22,6 +22,7 @@ from mha.layers.inputs import (
     check_cache,
     check_input,
     check_nested,
+    check_order,
     check_positions,
     check_visible,
     default_inputs,
@@ -385,7 +386,9 @@ class LatentAttention(Heads):
         check_positions(self.positions, query, key)
         if cache is not None:
             check_cache(cache, self)
-            return key, cache.admit(self, query, key, value, mask)
+            shown = cache.admit(self, query, key, value, mask)
+            check_order(cache, query, mask, is_causal)
+            return key, shown
         if mask is not None:
             check_visible(mask, query, key, self.heads)
         return key, mask

@@ -251,7 +251,9 @@ class Heads(nn.Module):
             inputs.check_positions(self.positions, query, key)
         if cache is not None:
             inputs.check_cache(cache, self)
-            return key, value, cache.admit(self, query, key, value, mask)
+            shown = cache.admit(self, query, key, value, mask)
+            inputs.check_order(cache, query, mask, is_causal)
+            return key, value, shown
         if mask is not None:
             inputs.check_visible(mask, query, key, self.heads)
         return key, value, mask

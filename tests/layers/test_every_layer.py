@@ -642,6 +642,27 @@ def test_a_cache_refuses_gradients_of_values_alone(entry):
             layer(entry.words(), cache=layer.new_cache(), is_causal=True)
 
 
+@every(alone=True)
+def test_a_growing_cache_refuses_tokens_that_would_see_their_own_future(entry):
+    if not (entry.caches or entry.constant_memory):
+        pytest.skip("it keeps nothing that grows")
+    layer, x = entry.build().eval(), entry.words()
+    b, n, _ = x.shape
+    with torch.no_grad():
+        cache = layer.new_cache()
+        for mask in (None, torch.ones(b, 1, 1, n, dtype=torch.bool)):
+            with pytest.raises(ValueError, match=f"{n} new tokens came.*say is_causal=True"):
+                layer(x, mask=mask, cache=cache)
+        assert cache.length == 0
+        whole = layer(x, is_causal=True)
+        chunks = [layer(part, cache=cache, is_causal=True) for part in x.split([2, n - 2], 1)]
+        assert error(torch.cat(chunks, 1), whole) < LIMIT
+        assert error(layer(x[:, :1], cache=layer.new_cache()), whole[:, :1]) < LIMIT
+        if entry.caches:  # each token of a prompt may look at all of it where a mask says so
+            seen = layer(x, mask=torch.ones(n, n, dtype=torch.bool), cache=layer.new_cache())
+            assert error(seen, layer(x)) < LIMIT
+
+
 @pytest.mark.parametrize("made", sorted({type(one.build()) for one in LAYERS} - {mha.SelfAttention}, key=str))
 def test_every_setting_reaches_its_place(made):
     """Each keyword alone, with numbers that nothing else has."""
