@@ -3,9 +3,10 @@
     python tools/other_processors.py [--oldest] [--times 3] [--only-tolerant] [--write] [notebook ...]
 
 torch, oneDNN, MKL and OpenBLAS choose their instructions when they start, and can be told to choose older ones. What
-this processor cannot play is skipped by name. `--oldest` plays one setting, the oldest instructions with one thread (two
-notebooks run side by side, and with two threads each they wait for each other, 1.4 times the work); `--only-tolerant` takes the notebooks that have a cell with a tolerance; `--write` puts the table into
-benchmarks/README.md. The exit status is 1 when a cell differs.
+this processor cannot play is skipped by name. `--oldest` plays one setting, the oldest instructions with one thread:
+two notebooks run side by side, and with two threads each they wait for each other. `--only-tolerant` takes the notebooks
+that have a cell with a tolerance; `--write` puts the table into benchmarks/README.md. The exit status is 1 when a cell
+differs.
 """
 
 import argparse
