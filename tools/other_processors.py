@@ -4,7 +4,7 @@
 
 torch, oneDNN, MKL and OpenBLAS choose their instructions when they start, and can be told to choose older ones. What
 this processor cannot play is skipped by name. `--oldest` plays one setting, the oldest instructions with one thread:
-two notebooks run side by side, and with two threads each they wait for each other. `--only-tolerant` takes the notebooks
+two notebooks run side by side, and with two threads each they wait for each other. `--only-tolerant` takes those
 that have a cell with a tolerance; `--write` puts the table into benchmarks/README.md. The exit status is 1 when a cell
 differs.
 """
