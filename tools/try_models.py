@@ -11,6 +11,7 @@ import argparse
 import copy
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections import Counter
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -181,7 +183,7 @@ def tried(kind):
             taken[type(place).__name__] += 1
     told = ", ".join(f"{count} {one}" for one, count in taken.items())
     if not taken:
-        return Row(kind, name, "", "refused", reasons[0][:160])
+        return Row(kind, name, "", "refused", shorten(reasons[0], 160, placeholder=" …"))
     left = f"left alone: {len(reasons)}" if reasons else ""
     worst = 0.0
     for kernel in ("eager", "sdpa"):
@@ -192,12 +194,19 @@ def tried(kind):
         try:
             found = result(model, given)
         except ValueError as error:  # a mask or an argument that our layer refuses
-            return Row(kind, name, "", "refused", f"when it is called: {' '.join(str(error).split())[:120]}")
+            return Row(kind, name, "", "refused", shorten(f"when it is called: {error}", 140, placeholder=" …"))
         except Exception as error:
-            return Row(kind, name, told, "different", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}")
+            return Row(
+                kind, name, told, "different", shorten(f"{type(error).__name__}: {error}", 160, placeholder=" …")
+            )
         worst = max(worst, float((found - right).abs().max() / right.abs().max().clamp_min(1e-12)))
     verdict = "equal" if worst <= LIMIT else "different"
     return Row(kind, name, told, verdict, left or ("" if verdict == "equal" else f"by {worst:.1e}"))
+
+
+def named(text):
+    """Set names of code as code, so that a phone may break them."""
+    return re.sub(r"(?<!\w)[A-Za-z]\w*(?:[A-Z._]\w+)+(?!\w)", r"`\g<0>`", text)
 
 
 def page(rows):
@@ -212,9 +221,11 @@ def page(rows):
         f"the way out. {count['not tried']} have no attention, or could not be built small by this program.", "",
         "## Equal", "", "| type | model | attention taken | |", "|---|---|---|---|",
     ]  # fmt: skip
-    lines += [f"| `{row.kind}` | {row.model} | {row.taken} | {row.said} |" for row in rows if row.verdict == "equal"]
+    lines += [
+        f"| `{row.kind}` | `{row.model}` | {named(row.taken)} | {row.said} |" for row in rows if row.verdict == "equal"
+    ]
     lines += ["", "## Refused", "", "| type | model | reason |", "|---|---|---|"]
-    lines += [f"| `{row.kind}` | {row.model} | {row.said} |" for row in rows if row.verdict == "refused"]
+    lines += [f"| `{row.kind}` | `{row.model}` | {named(row.said)} |" for row in rows if row.verdict == "refused"]
     return "\n".join(lines) + "\n"
 
 
