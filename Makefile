@@ -37,11 +37,11 @@ test: lint .venv/.trained  ## check what you changed: style, every notebook with
 	$(PY) -m pytest --durations=10
 
 test-all: test test-slow  ## everything: make test, and the built book in a browser, wrong answers, other processors
+	$(PY) tools/other_processors.py --oldest
 
 # The second tier alone. Plain `pytest` leaves out what is marked slow, and tests/book/site, which reads the built book.
 test-slow: book
 	$(PY) -m pytest -m slow -o norecursedirs=".* _build node_modules" --durations=10 tests
-	$(PY) tools/other_processors.py --oldest
 
 test-processors: .venv/.with-book,test .venv/.trained  ## run all notebooks as older processors would, with one thread and with two
 	$(PY) tools/other_processors.py

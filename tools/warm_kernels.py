@@ -1,6 +1,8 @@
 """Kernels of notebooks that start as copies of a process which has imported what each of them needs.
 
 Only other people's packages are imported beforehand. A notebook still imports what it names, this course's package too.
+`MHA_KERNELS="SSE4.1"` lets the copies choose the instructions of an older processor, one of those that
+`tools/other_processors.py` names; the tests around them keep their own.
 """
 
 import contextlib
@@ -12,8 +14,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from jupyter_client.provisioning import local_provisioner
+from other_processors import SETTINGS
 
 BEFOREHAND = [
     "ipykernel.kernelapp",
@@ -50,7 +54,12 @@ def launch(command, *, env=None, cwd=None, **how):
     """Do what ``jupyter_client.launcher.launch_kernel`` does, or hand over to it what is no kernel of this Python."""
     if command[:3] != [sys.executable, "-m", KERNEL]:
         return usual(command, env=env, cwd=cwd, **how)
-    return Copy(command[2:], dict(env or os.environ), cwd)
+    return Copy(command[2:], dict(env or os.environ) | played(), cwd)
+
+
+def played():
+    """What tells a kernel to choose older instructions; nothing unless asked for."""
+    return SETTINGS[os.environ.get("MHA_KERNELS", "this processor")]
 
 
 class Copy:
@@ -60,7 +69,8 @@ class Copy:
 
     def __init__(self, *inputs):
         self.process = multiprocessing.get_context("forkserver").Process(target=be_kernel, args=inputs)
-        self.process.start()
+        with patch.dict(os.environ, played()):  # the first one starts the process to copy, where OpenBLAS chooses
+            self.process.start()
         self.pid = self.process.pid
         with contextlib.suppress(ProcessLookupError):  # it has ended already
             while self.poll() is None and os.getpgid(self.pid) != self.pid:  # until then a signal would reach us, too

@@ -2,11 +2,14 @@
 
 import gc
 import json
+import os
+import platform
 import sys
 
 import pytest
 import warm_kernels
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, RunningKernel
+from other_processors import capability, playable
 
 ASK = """
 import json, os, sys
@@ -17,10 +20,13 @@ print(json.dumps(place | {"ours": ours, "backend": plt.get_backend(), "argv": sy
 """
 
 
-def answers(folder):
+PLAYED = "import json, torch; print(json.dumps(torch.backends.cpu.get_cpu_capability()))"
+
+
+def answers(folder, question=ASK):
     kernel = RunningKernel(CURRENT_ENV_KERNEL_NAME, cwd=str(folder))
     try:
-        asked = kernel.execute_cell_input(ASK)
+        asked = kernel.execute_cell_input(question)
         kernel.await_reply(asked, 60)
         while True:
             message = kernel.get_message("iopub", 10)
@@ -44,3 +50,15 @@ def test_a_copied_kernel_finds_what_a_fresh_one_finds(tmp_path, monkeypatch):
     assert copied["ours"] == []
     assert copied["folder"] == str(tmp_path)
     assert copied["own group"], "a signal to it would reach the tests"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are copied on Linux only")
+def test_a_copied_kernel_plays_an_older_processor_where_asked(tmp_path, monkeypatch):
+    if reason := playable(capability({}), platform.machine())["SSE4.1"]:
+        pytest.skip(reason)
+    monkeypatch.setenv("MHA_KERNELS", "SSE4.1")
+    assert answers(tmp_path, PLAYED) == "DEFAULT"
+    assert "ATEN_CPU_CAPABILITY" not in os.environ
+    gc.collect()
