@@ -8,6 +8,7 @@ what :class:`Residual` does here, and it does not move.
 
 import math
 import os
+import warnings
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -41,7 +42,7 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     a LatentAttention, and those with norms, gates, sinks or a soft cap a :class:`mha.interop.ReleasedAttention`.
 
     Models that generate text hide the future by themselves; our layer hides it when it is called with
-    ``is_causal=True``. A window is given as a mask.
+    ``is_causal=True``. A window is given as a mask, and a warning says so.
 
     :param module: an attention of a model of ``transformers``.
     :param into: a layer of the same sizes that is filled instead; a new one is made unless given.
@@ -51,6 +52,13 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     """
     plan = transformers_plan(module)
     refuse(plan.library, plan.inside_only, "Use mha.interop.swap, where the model passes its own angles.")
+    window = getattr(module, "sliding_window", getattr(getattr(module, "config", None), "sliding_window", None))
+    if isinstance(window, int):
+        warnings.warn(
+            f"the model of this {type(module).__name__} lets each token see the last {window} only. Our layer knows no "
+            f"window: give it mask=mha.sliding_window(n, {window}), or use mha.interop.swap, where the model does it",
+            stacklevel=2,
+        )
     layer = build(plan) if into is None else read(plan, into)
     return layer.train(module.training) if into is None else layer
 

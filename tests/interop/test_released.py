@@ -1,6 +1,7 @@
 """The layer that models of 2025 need: each part alone is a layer of the course, and together they are theirs."""
 
 import importlib
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from mha.analysis import circuits
 from mha.analysis.head_detection import untrained
 from mha.interop import ReleasedAttention, from_transformers, relayout, to_transformers
 from mha.interop.rotary import BentRotary, PartialRotary, rotary_of
+
+# said of every window, however long; below they are longer than the texts, or given as a mask
+pytestmark = pytest.mark.filterwarnings("ignore:the model of this:UserWarning")
 
 D, HEADS, SHARED = 24, 6, 2
 
@@ -134,6 +138,23 @@ def attention(transformers, family, dtype, **more):
 
 FAMILIES = ["Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Next", "GptOss"]
 IN_FLOAT32 = {"Qwen3", "Qwen3Next"}  # their norms, whatever the type of the weights
+
+
+def test_a_window_that_only_the_model_knows_is_said(transformers):
+    settings = {"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "attn_implementation": "sdpa"}
+    made = importlib.import_module("transformers.models.mistral.modeling_mistral")
+    config = transformers.MistralConfig(**settings, sliding_window=3)
+    module, x = made.MistralAttention(config, 0).double().eval(), torch.randn(1, 7, 8, dtype=torch.float64)
+    with pytest.warns(UserWarning, match=r"MistralAttention.*last 3 only.*mask=mha\.sliding_window\(n, 3\)"):
+        layer = from_transformers(module)
+    angles = made.MistralRotaryEmbedding(config)(x, torch.arange(7)[None])
+    seen = mha.sliding_window(7, 3)
+    wanted = module(x, position_embeddings=angles, attention_mask=seen[None, None])[0]
+    assert (layer(x, mask=seen) - wanted).abs().max() < 1e-6
+    assert (layer(x, is_causal=True) - wanted).abs().max() > 0.01
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_transformers(made.MistralAttention(transformers.MistralConfig(**settings, sliding_window=None), 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,6 +10,8 @@ import mha
 from mha.interop import from_transformers, swap, swapping, unswap
 from mha.interop.swapping import Swapped
 
+pytestmark = pytest.mark.filterwarnings("ignore:the model of this:UserWarning")  # its windows are given as masks
+
 transformers = pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
 
 N = 9

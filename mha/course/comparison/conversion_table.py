@@ -293,7 +293,10 @@ def _case(
     """Fill in how ``transformers`` is read and written; with a ``layout`` our rows are kept in that order."""
 
     def read(module: nn.Module) -> nn.Module:
-        return from_transformers(module) if layout is None else relayout(from_transformers(module), layout)
+        with warnings.catch_warnings():  # the windows are longer than the texts of the table
+            warnings.filterwarnings("ignore", message="the model of this")
+            made = from_transformers(module)
+        return made if layout is None else relayout(made, layout)
 
     def write(layer: Heads, module: nn.Module) -> nn.Module:
         return to_transformers(layer if layout is None else relayout(copy.deepcopy(layer), "half"), module)
