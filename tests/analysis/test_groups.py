@@ -158,23 +158,6 @@ def test_closed_gates_of_groups_are_pruned_groups(make):
     assert error(losses(smaller, x), right) < 1e-6
 
 
-def test_gates_of_groups_learn_which_group_is_needed():
-    layer, x = mha.GroupedAttention(8, 4, 2), torch.randn(8, 5, 8)
-    with torch.no_grad():
-        layer.W_o.weight[:, :4] = 0  # what group 0 reads goes nowhere
-        layer.W_o.weight *= 5
-        target = layer(x)
-    some = gates.Gates(layer, log_a=0.0, groups=True)
-    optimizer = torch.optim.Adam(some.parameters(), lr=0.1)
-    for _ in range(150):
-        with some.on(layer):
-            loss = (layer(x) - target).square().sum((1, 2)).mean() + 0.1 * some.penalty()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert some.keep() == {"": [1]}
-
-
 def test_groups_that_are_none_are_refused_and_torn_ones_told_of_groups(reader):
     layer = mha.GroupedAttention(8, 4, 2)
     for wrong in ([2], [-1], [0, 0]):

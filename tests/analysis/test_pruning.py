@@ -294,13 +294,22 @@ def test_a_layer_whose_gates_all_close_keeps_its_likeliest_head_on_demand():
     assert some.keep(at_least=1) == {"decoder.0.attention": [1], "decoder.1.attention": [0, 1, 2]}
 
 
-def test_the_penalty_closes_gates_that_nothing_needs_and_the_loss_opens_those_it_needs():
-    layer, x = mha.MultiHeadAttention(6, 3), torch.randn(8, 5, 6)
+@pytest.mark.parametrize(
+    ("layer", "idle", "groups", "closed", "kept"),
+    [(lambda: mha.MultiHeadAttention(6, 3), slice(2, 4), False, 1, [0, 2]),
+     (lambda: mha.GroupedAttention(8, 4, 2), slice(4), True, 0, [1])],
+    ids=["heads", "groups"],
+)  # fmt: skip
+def test_the_penalty_closes_gates_that_nothing_needs_and_the_loss_opens_those_it_needs(
+    layer, idle, groups, closed, kept
+):
+    layer = layer()
+    x = torch.randn(8, 5, layer.d_model)
     with torch.no_grad():
-        layer.W_o.weight[:, 2:4] = 0  # what head 1 reads goes nowhere
+        layer.W_o.weight[:, idle] = 0  # what the closed one reads goes nowhere
         layer.W_o.weight *= 5
         target = layer(x)
-    some = gates.Gates(layer, log_a=0.0)
+    some = gates.Gates(layer, log_a=0.0, groups=groups)
     optimizer = torch.optim.Adam(some.parameters(), lr=0.1)
     for _ in range(150):
         with some.on(layer):
@@ -308,8 +317,8 @@ def test_the_penalty_closes_gates_that_nothing_needs_and_the_loss_opens_those_it
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert some.keep() == {"": [0, 2]}
-    assert some.each[0].open_probability()[1] < 0.1
+    assert some.keep() == {"": kept}
+    assert some.each[0].open_probability()[closed] < 0.1
 
 
 def test_a_layer_alone_is_pruned_under_its_empty_path(reader):
