@@ -54,7 +54,6 @@ class Row:
     """What became of one type of model."""
 
     kind: str
-    model: str = ""
     taken: str = ""
     verdict: str = "not tried"
     said: str = ""
@@ -163,12 +162,12 @@ def tried(kind):
         given, right = first_result(model)
     except Exception as error:
         return Row(kind, said=str(error).splitlines()[0][:90] if str(error) else type(error).__name__)
-    name, places = type(model).__name__, attention_places(model)
+    places = attention_places(model)
     if not places:
         classes = sorted({type(m).__name__ for m in model.modules() if "Attention" in type(m).__name__})
         if not classes:
-            return Row(kind, name, said="it has no attention")
-        return Row(kind, name, "", "refused", f"{', '.join(classes)}: no parts that can be read")
+            return Row(kind, said="it has no attention")
+        return Row(kind, "", "refused", f"{', '.join(classes)}: no parts that can be read")
     taken, reasons = Counter(), []
     for number, (_, place) in enumerate(places):
         try:
@@ -178,12 +177,12 @@ def tried(kind):
             said = said.partition(" Its weights can be looked")[0].rpartition("does not fit: - ")[2]
             reasons.append(f"{type(place).__name__}: {said}")
         except Exception as error:
-            return Row(kind, name, "", "different", f"swap ended with {type(error).__name__}: {str(error)[:120]}")
+            return Row(kind, "", "different", f"swap ended with {type(error).__name__}: {str(error)[:120]}")
         else:
             taken[type(place).__name__] += 1
     told = ", ".join(f"{count} {one}" for one, count in taken.items())
     if not taken:
-        return Row(kind, name, "", "refused", shorten(reasons[0], 160, placeholder=" …"))
+        return Row(kind, "", "refused", shorten(reasons[0], 160, placeholder=" …"))
     left = f"left alone: {len(reasons)}" if reasons else ""
     worst = 0.0
     for kernel in ("eager", "sdpa"):
@@ -194,14 +193,12 @@ def tried(kind):
         try:
             found = result(model, given)
         except ValueError as error:  # a mask or an argument that our layer refuses
-            return Row(kind, name, "", "refused", shorten(f"when it is called: {error}", 140, placeholder=" …"))
+            return Row(kind, "", "refused", shorten(f"when it is called: {error}", 140, placeholder=" …"))
         except Exception as error:
-            return Row(
-                kind, name, told, "different", shorten(f"{type(error).__name__}: {error}", 160, placeholder=" …")
-            )
+            return Row(kind, told, "different", shorten(f"{type(error).__name__}: {error}", 160, placeholder=" …"))
         worst = max(worst, float((found - right).abs().max() / right.abs().max().clamp_min(1e-12)))
     verdict = "equal" if worst <= LIMIT else "different"
-    return Row(kind, name, told, verdict, left or ("" if verdict == "equal" else f"by {worst:.1e}"))
+    return Row(kind, told, verdict, left or ("" if verdict == "equal" else f"by {worst:.1e}"))
 
 
 def named(text):
@@ -219,13 +216,11 @@ def page(rows):
         f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
         f"number), **{count['different']}** give other numbers, and {count['refused']} are refused with the reason and "
         f"the way out. {count['not tried']} have no attention, or could not be built small by this program.", "",
-        "## Equal", "", "| type | model | attention taken | |", "|---|---|---|---|",
+        "## Equal", "", "| type | attention taken | |", "|---|---|---|",
     ]  # fmt: skip
-    lines += [
-        f"| `{row.kind}` | `{row.model}` | {named(row.taken)} | {row.said} |" for row in rows if row.verdict == "equal"
-    ]
-    lines += ["", "## Refused", "", "| type | model | reason |", "|---|---|---|"]
-    lines += [f"| `{row.kind}` | `{row.model}` | {named(row.said)} |" for row in rows if row.verdict == "refused"]
+    lines += [f"| `{row.kind}` | {named(row.taken)} | {row.said} |" for row in rows if row.verdict == "equal"]
+    lines += ["", "## Refused", "", "| type | reason |", "|---|---|"]
+    lines += [f"| `{row.kind}` | {named(row.said)} |" for row in rows if row.verdict == "refused"]
     return "\n".join(lines) + "\n"
 
 
