@@ -181,7 +181,8 @@ def trained(folder):
 def failures(tmp_path_factory):
     """For each change the messages of the cells that failed, from one run of pytest over all changed copies."""
     folder = tmp_path_factory.mktemp("course")
-    for name in ("pyproject.toml", "conftest.py", "tests/nbval.cfg", "tools/drawn.py", "tools/warm_kernels.py"):
+    own = ("drawn", "other_processors", "warm_kernels")  # what conftest.py imports from tools/
+    for name in ("pyproject.toml", "conftest.py", "tests/nbval.cfg", *(f"tools/{module}.py" for module in own)):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "notebooks").mkdir()
