@@ -509,11 +509,10 @@ class Reader:
         return f"[{words}]({'' if stem == self.stem else f'{stem}.ipynb'}#{label})"
 
     def citation(self, keys, as_noun, before):
-        """Author and year, linked to the work: `Name (2017)` as a noun, else `(Name, 2017)`; bare inside brackets."""
-        before = re.sub(r"`[^`]*`|\[[^]]*\]\([^)]*\)", "", before)
-        inside = before.count("(") > before.count(")")
-        tail = before.rstrip()
-        as_noun = as_noun or not tail or (not inside and bool(TEXTUAL.search(tail)))
+        """Author and year, linked to the work: `Name (2017)` as a noun, else `(Name, 2017)`."""
+        before = re.sub(r"`[^`]*`|\[[^]]*\]\([^)]*\)", "", before).rstrip()
+        as_noun = as_noun or not before or bool(TEXTUAL.search(before))
+        opens, closes = ("", "") if as_noun or before.endswith("(") else "()"
         names = []
         for key in map(str.strip, keys):
             if key not in bibliography().entries:
@@ -522,9 +521,7 @@ class Reader:
             year = bibliography().entries[key].fields["year"]
             words = f"{authors(key)} ({year})" if as_noun else f"{authors(key)}, {year}"
             names.append(f"[{words}]({address(key) or f'#ref-{key}'})")
-        if as_noun:
-            return ", ".join(names)
-        return "; ".join(names) if inside else f"({'; '.join(names)})"
+        return opens + (", " if as_noun else "; ").join(names) + closes
 
 
 def plain_code(cell):
