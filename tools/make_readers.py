@@ -1,7 +1,7 @@
 """Make the readers' notebooks: the same code and outputs, and text in the plain Markdown that every program draws.
 
     python tools/make_readers.py                into _build/readers (make readers)
-    python tools/make_readers.py --readme       write README.md with links to where the course is (tools/addresses.py)
+    python tools/make_readers.py --readme FILE  lead the links of a README to where the course is (tools/addresses.py)
 
 The sources speak MyST, which the book draws; JupyterLab, VS Code, Colab and GitHub show much of it as raw text. Here
 directives and roles become plain Markdown and a little HTML without classes. A directive or a role that this tool does
@@ -49,7 +49,7 @@ OPTION = re.compile(r":([\w-]+):\s*(.*)")
 TIMES = re.compile(r"\*\*(\d+ minutes) · (easy|medium|harder)\.\*\*\s*")
 FIGURE, EQUATION, EXERCISE = "Figure", "equation", "Exercise"
 RUN_IT = "../book/how_to_use.md#run-it"  # the note on how to get the package, which the first cells here replace
-TEXTUAL = re.compile(r"(?:[:;,.|]|\b(?:and|by|from|in|of|see|to|with))$")  # after these a work is named as a noun
+TEXTUAL = re.compile(r"(?:[:;,.|]|\b(?:and|by|from|in|of|see|to|with))$", re.IGNORECASE)  # before a work as a noun
 
 SETUP = """\
 **To run this notebook** you need the course's package, `mha`. The next cell looks for it: where it is installed,
@@ -94,7 +94,7 @@ class Place(NamedTuple):
 
 
 @cache
-def parser():
+def myst():
     """The parser of the book."""
     settings = MdParserConfig(enable_extensions=EXTENSIONS, linkify_fuzzy_links=False)
     return create_md_parser(settings, RendererHTML)
@@ -103,7 +103,7 @@ def parser():
 @cache
 def tokens(text):
     """The blocks of a text. They are shared: nobody may change them."""
-    return parser().parse(text, {})
+    return myst().parse(text, {})
 
 
 def directive(token):
@@ -572,13 +572,13 @@ def write(folder: Path, addresses: Addresses | None = None) -> list[Path]:
 
 
 def main():
-    options = argparse.ArgumentParser(description="Make the readers' notebooks.")
-    options.add_argument("folder", nargs="?", type=Path, default=TARGET, help="default: _build/readers, emptied first")
-    options.add_argument("--readme", action="store_true", help="lead the links of README.md to where the course is")
-    options = options.parse_args()
+    parser = argparse.ArgumentParser(description="Make the readers' notebooks.")
+    parser.add_argument("folder", nargs="?", type=Path, default=TARGET, help="default: _build/readers, emptied first")
+    parser.add_argument("--readme", type=Path, help="only lead the links of this README to where the course is")
+    options = parser.parse_args()
     if options.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(known().readme(readme.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+        text = known().readme(options.readme.read_text(encoding="utf-8"))
+        options.readme.write_text(text, encoding="utf-8", newline="\n")
         return
     if options.folder == TARGET:
         shutil.rmtree(TARGET, ignore_errors=True)
