@@ -52,16 +52,20 @@ RUN_IT = "../book/how_to_use.md#run-it"  # the note on how to get the package, w
 TEXTUAL = re.compile(r"(?:[:;,.|]|\b(?:and|by|from|in|of|see|to|with))$", re.IGNORECASE)  # before a work as a noun
 
 SETUP = """\
-**To run this notebook** you need the course's package, `mha`. The next cell looks for it: where it is installed,
-nothing happens, and otherwise the cell installs it.
+*To run this notebook you need the course's package, `mha`. The next cell gets it; where it is there already, nothing
+happens.*
 
-- **Colab, Kaggle:** run the cell once; it takes about a minute. A GPU is not needed.
+<details><summary>In your program</summary>
+
+- **Colab, Kaggle:** run that cell once; it takes about a minute. You need no GPU.
 - **Binder:** the package is there.
 - **JupyterLab, VS Code:** choose the Python of the course's environment `.venv` as the kernel, or let the cell install
   the package into the Python that you have chosen.
-- **GitHub:** read; every output is stored."""
+- **GitHub:** every output is stored, so you can read without running anything.
+
+</details>"""
 INSTALL = """\
-# gets the course's package, where it is missing
+#@title Get the course's package
 import subprocess
 import sys
 from pathlib import Path
@@ -207,11 +211,11 @@ def authors(key):
 def address(key):
     """Where a work is on the web, if its entry says so."""
     fields = bibliography().entries[key].fields
-    found = re.search(r"\\url\{([^}]*)\}", fields.get("howpublished", ""))
-    eprint = fields.get("eprint") or "".join(re.findall(r"^arXiv:([\d.]+)$", fields.get("note", "")))
+    told = " ".join(fields.get(name, "") for name in ("journal", "note", "howpublished"))
+    eprint = fields.get("eprint") or "".join(re.findall(r"arXiv:(\d{4}\.\d{5})", told)[:1])
     if "doi" in fields:
         return f"https://doi.org/{fields['doi']}"
-    return f"https://arxiv.org/abs/{eprint}" if eprint else found[1] if found else ""
+    return f"https://arxiv.org/abs/{eprint}" if eprint else "".join(re.findall(r"\\url\{([^}]*)\}", told))
 
 
 def reference(key):
@@ -330,7 +334,8 @@ class Reader:
         if where.package():
             code = code.replace(NO_COPY, f'    copies.append("{where.package()}")\n')
         text = SETUP + ("\n\n" + " · ".join(links) if links else "")
-        return v4.new_markdown_cell(text), v4.new_code_cell(code)
+        closed = {"cellView": "form", "jupyter": {"source_hidden": True}}
+        return v4.new_markdown_cell(text), v4.new_code_cell(code, metadata=closed)
 
     def end(self):
         """The works that are cited, then the solutions."""

@@ -191,6 +191,9 @@ def test_solutions_are_last_folded_and_linked_both_ways(sources, made, stem):
         assert cell.source.startswith("#@title Solution ")
         assert cell.metadata == {"cellView": "form", "jupyter": runner.FOLDED}
     assert [cell.metadata for cell in code_of(main) if cell.metadata] == []
+    package = made[stem].cells[2]
+    assert package.metadata == {"cellView": "form", "jupyter": {"source_hidden": True}}
+    assert package.source.startswith("#@title ")
 
 
 def bound(source):
