@@ -105,9 +105,11 @@ def measured(name: str) -> Measured:
     _known("table", name, WHAT)
     found = json.loads(STORE.read_text("utf8"))
     table, runs = found["tables"][name], {key: Run(**run) for key, run in found["runs"].items()}
-    values, awaiting = {}, set()
+    values: dict[tuple[str, str], float | None] = {}
+    awaiting: set[tuple[str, str]] = set()
     for column, entry in table["columns"].items():
-        values |= {(row, column): value for row, value in zip(table["rows"], entry["values"], strict=True)}
+        for row, value in zip(table["rows"], entry["values"], strict=True):
+            values[row, column] = None if value is None else float(value)
         awaiting |= {(row, column) for row in entry["awaits"]}
     of_columns = {column: runs[entry["run"]] for column, entry in table["columns"].items()}
     return Measured(name, tuple(table["rows"]), tuple(of_columns), values, frozenset(awaiting), of_columns)
