@@ -4,8 +4,9 @@
 
 Everything is in bfloat16. The candidates of a row take turns in one process, in an order that changes; a time is the
 median between two CUDA events. After each section the tables are stored in ``mha/course/on_a_gpu/results.json``, from
-which the chapters show them, and in ``benchmarks/gpu.md``; with ``--to`` in a folder of yours. The sections are in the
-order of their importance, each with a share of the minutes; one that finds its time used up is left out by name.
+which the chapters show them, and in ``benchmarks/gpu.md``; with ``--to`` the store goes to a folder of yours, as from a
+machine without this checkout (copy it here, then ``python benchmarks/gpu_page.py``). The sections are in the order of
+their importance, each with a share of the minutes; one that finds its time used up is left out by name.
 ``--try`` runs everything tiny on the processor, shows that it works, and stores nothing.
 """
 
@@ -36,6 +37,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import mha
 from mha.course import on_a_gpu
 from mha.functional import delta_rule
+from mha.functional.linear import apply_delta_rule
 from mha.systems.roofline import measure_machine
 
 SAME = on_a_gpu.SAME
@@ -107,6 +109,8 @@ def warm(place: Place, makes: dict[str, Callable[[], Run]]) -> dict[str, Candida
             run()
             place.wait()
         except (RuntimeError, ImportError, ValueError, TypeError, NotImplementedError) as error:
+            if place.small and not isinstance(error, (NotImplementedError, ImportError)):
+                raise  # a trial finds bugs
             print(f"  skipped: {name} ({type(error).__name__}: {str(error).splitlines()[0][:90]})", flush=True)
             if not place.small:
                 torch.cuda.empty_cache()
@@ -172,21 +176,22 @@ def pairs(contexts: Iterable[tuple[int, int]]) -> list[str]:
     return [f"{batch} × {context:,}" for batch, context in contexts]
 
 
+@torch.no_grad()
 def step(place: Place, layer: mha.Heads, batch: int, context: int, window: int = 0, **how: object) -> Run:
     """One more token with a cache that is full but for one; several caches take turns."""
     count = max(1, min(8, TURNING // max(1, layer.cost(batch, 1, context, fresh=1).cache)))
     caches, x = [], place.randn(batch, 1, layer.d_model)
     for _ in range(1 if place.small else count):
-        cache = mha.WindowCache(window) if window else layer.new_cache(context)
+        cache = mha.layers.WindowCache(window) if window else layer.new_cache(context)
         past = min(context, window) - 1 if window else context - 1
         if isinstance(layer, mha.LatentAttention):
             rows = place.randn(batch, 1, past, layer.d_latent + layer.d_rotary)
-            cache.append(rows, rows[..., : layer.d_latent])
+            cache.update(rows, rows[..., : layer.d_latent])
         elif isinstance(cache, mha.layers.StateCache):
             layer(x, cache=cache, is_causal=True)
         else:
             shape = batch, layer.kv_heads, past, layer.d_head
-            cache.append(place.randn(*shape), place.randn(*shape))
+            cache.update(place.randn(*shape), place.randn(*shape))
         caches.append(cache)
     turn, again = itertools.cycle(caches), not window and not isinstance(caches[0], mha.layers.StateCache)
 
@@ -217,6 +222,11 @@ class LeastStep(torch.nn.Module):
         return self.o(y.transpose(1, 2).flatten(2))
 
 
+def least_step(place: Place, d: int, heads: int, kv_heads: int, batch: int, context: int) -> Run:
+    """One step of the least code."""
+    return no_grad(partial(LeastStep(place, d, heads, kv_heads, batch, context).eval(), place.randn(batch, 1, d)))
+
+
 def graphed(place: Place, run: Run) -> Run:
     """All launches of a call, replayed as one."""
     if place.small:
@@ -238,8 +248,9 @@ def decode(place: Place, seconds: float) -> Found:
     d, heads = place.size(4096, 64), place.size(32, 4)
     latent, rotary = place.size(LATENT, 16), place.size(ROTARY, 4)
     build = partial(place.layer, bias=False)
-    full, few, one = build(mha.MultiHeadAttention, d, heads), *(
-        build(mha.GroupedAttention, d, heads, kv) for kv in (place.size(8, 2), 1)
+    full, few, one = (
+        build(mha.MultiHeadAttention, d, heads),
+        *(build(mha.GroupedAttention, d, heads, kv) for kv in (place.size(8, 2), 1)),
     )
     mla = build(mha.LatentAttention, d, heads, latent, d_rotary=rotary)
     linear, delta = build(mha.LinearAttention, d, heads), build(mha.DeltaAttention, d, heads)
@@ -248,8 +259,7 @@ def decode(place: Place, seconds: float) -> Found:
         print(f"  {batch} × {context:,}")
         b, n = place.size(batch, 2), place.size(context, 16)
         least = {
-            name: partial(lambda kv, b, n: partial(LeastStep(place, d, heads, kv, b, n).eval(), place.randn(b, 1, d)), kv, b, n)
-            for name, kv in (("32", heads), ("8", few.kv_heads))
+            name: partial(least_step, place, d, heads, kv, b, n) for name, kv in (("32", heads), ("8", few.kv_heads))
         }
         makes = {
             "32 KV heads": partial(step, place, full, b, n),
@@ -263,8 +273,8 @@ def decode(place: Place, seconds: float) -> Found:
             "delta rule": partial(step, place, delta, b, n),
         }
         for name, make in least.items():
-            makes[f"least code, {name}"] = lambda make=make: no_grad(make())
-            makes[f"{name}, CUDA graph"] = lambda make=make: graphed(place, no_grad(make()))
+            makes[f"least code, {name}"] = make
+            makes[f"{name}, CUDA graph"] = lambda make=make: graphed(place, make())
         if b * n > 2**20:  # two full caches fill the card
             makes = {name: make for name, make in makes.items() if name in FITS}
         rows.append(turns(place, makes, seconds / len(CONTEXTS)))
@@ -363,7 +373,10 @@ def kernels(place: Place, seconds: float) -> Found:
         k = F.normalize(k.float(), dim=-1).to(k.dtype)
         beta, decay = place.randn(1, heads, n).sigmoid(), -place.randn(1, heads, n).abs()
         softmax = no_grad(partial(F.scaled_dot_product_attention, q, k, v, is_causal=True))
-        delta = {c: no_grad(partial(delta_rule, q, k, v, beta, chunk=min(c, n))) for c in (64, 128, 256)}
+        delta = {
+            c: no_grad(partial(apply_delta_rule, q, k, v, beta, None, erase=True, chunk=min(c, n)))
+            for c in (64, 128, 256)
+        }
         if place.small:
             torch.testing.assert_close(loopless(q, k, v, 32), delta_rule(q, k, v, erase=False)[0], atol=1e-4, rtol=1e-4)
         makes: dict[str, Callable[[], Run]] = {
@@ -509,7 +522,10 @@ def routed(place: Place, seconds: float) -> Found:
         print(f"  {n:,} tokens")
         x = place.randn(place.size(4, 1), place.size(n, 48), d)
         makes = {"plain": made(no_grad(partial(plain, x))), SAME: made(no_grad(partial(plain, x)))}
-        makes |= {"heads left out": made(no_grad(partial(run, 0, x))), "all computed": made(no_grad(partial(run, 2**60, x)))}
+        makes |= {
+            "heads left out": made(no_grad(partial(run, 0, x))),
+            "all computed": made(no_grad(partial(run, 2**60, x))),
+        }
         rows.append(turns(place, makes, seconds / 3))
     names = ["plain", "heads left out", "all computed", SAME]
     return {"routed": ([f"{n:,}" for n in lengths], with_same(collect(rows, 1e3, names), "plain"))}
@@ -557,7 +573,8 @@ def plain(place: Place, seconds: float) -> Found:
     base = [row.get("least code", math.nan) for row in rows]
     ratios = [{name: took / row["least code"] for name, took in row.items()} for row in rows]
     columns = {"least code, ms": [1e3 * one for one in base]}
-    columns |= collect(ratios, 1, ["mha", "nn.MHA", "Llama", "x-transformers", "mha, compiled", "least code, compiled", SAME])
+    others = ["mha", "nn.MHA", "Llama", "x-transformers", "mha, compiled", "least code, compiled", SAME]
+    columns |= collect(ratios, 1, others)
     return {"plain": (names, columns)}
 
 
@@ -686,7 +703,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
     parser.add_argument("--try", dest="small", action="store_true", help="tiny, on the processor, nothing is stored")
-    parser.add_argument("--to", type=Path, help="the folder for results.json and gpu.md; the course's own unless given")
+    parser.add_argument("--to", type=Path, help="a folder for results.json; the course's own unless given")
     parser.add_argument("--minutes", type=float, default=9.0, help="when no other section begins; 9 unless given")
     asked = parser.parse_args(arguments)
     if not asked.small and not torch.cuda.is_available():
@@ -715,7 +732,7 @@ def main(arguments: list[str]) -> None:
         if not asked.small:
             gpu_page.write(store, asked.to)
     if not asked.small:
-        print("\nChapters show these tables. `make notebooks` makes their outputs anew, and refuses where a sentence fails.")
+        print("\nChapters show these tables: `make notebooks` makes their outputs anew.")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from mha.course import on_a_gpu
 PAGE = Path(__file__).with_name("gpu.md")
 HEAD = """# On a GPU
 
-What `python benchmarks/gpu.py` has measured (`make bench` runs it where a GPU is), in bfloat16. The candidates of a row take turns
-in one process; a time is the median between two CUDA events. The chapters show parts of these tables. The times of a processor are in
-[README.md](README.md), and the order of the layers is another one there.
+What was measured on a GPU, in bfloat16: candidates take turns in one process, and a figure is a median. `make bench` runs
+`benchmarks/gpu.py` where a GPU is: it measures everything anew and writes this page. The chapters show parts of it. The times of
+a processor are in [README.md](README.md), and the layers have another order there.
 
 A star: {awaits}. A dash: not measured.
 """
@@ -62,7 +62,7 @@ def rates(found: on_a_gpu.Measured) -> str:
 
 
 def write(store: dict, folder: Path | None = None) -> None:
-    """Store tables and page: the course's own, or in a folder."""
+    """Store the tables, and make the page; in a folder of the caller only the tables."""
     text = json.dumps(store, indent=1, ensure_ascii=False) + "\n"
     if folder is None:
         on_a_gpu.STORE.write_text(text, "utf8")

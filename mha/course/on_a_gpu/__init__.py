@@ -82,7 +82,7 @@ class Measured:
         return self.values[cell]
 
     def written(self, row: str, column: str) -> str:
-        """Write a figure as the pages do: three digits, a dash for what was not measured, a star for what awaits a card.
+        """Write a figure as the pages do: three digits, a dash where nothing was measured, a star where a card is awaited.
 
         :Raises: KeyError for a row or a column that the table does not have.
         """
@@ -160,9 +160,7 @@ def _grid(corner: str, rows: Sequence[str], cells: dict[str, list[str]], first: 
     for i in range(high):
         parts = (heads[c][i - high] if i >= high - len(heads[c]) else "" for c in cells)
         left = corner if i == high - 1 else ""
-        lines.append(
-            f"{left:{first}}" + "".join(f"  {part:>{wide[c]}}" for part, c in zip(parts, cells, strict=True))
-        )
+        lines.append(f"{left:{first}}" + "".join(f"  {part:>{wide[c]}}" for part, c in zip(parts, cells, strict=True)))
     for i, row in enumerate(rows):
         lines.append(f"{row:{first}}" + "".join(f"  {cells[c][i]:>{wide[c]}}" for c in cells))
     return [line.rstrip() for line in lines]
