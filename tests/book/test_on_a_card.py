@@ -63,14 +63,14 @@ def devices(names):
 
 @CARD
 @pytest.mark.parametrize("chapter", sorted(CHAPTERS))
-def test_a_chapter_runs_on_a_gpu(chapter):
+def test_a_chapter_runs_on_a_gpu(chapter, reader):
     assert devices(run(cells(CHAPTERS[chapter]), "cuda")) == {"cuda"}
 
 
 @pytest.mark.parametrize(
     "chapter", ["05", pytest.param("13", marks=pytest.mark.slow), pytest.param("16", marks=pytest.mark.slow)]
 )
-def test_the_same_cells_run_on_the_processor(chapter):
+def test_the_same_cells_run_on_the_processor(chapter, reader):
     sources = list(cells(CHAPTERS[chapter]))
     assert len(sources) > 25
     assert devices(run(sources, "cpu")) == {"cpu"}

@@ -82,7 +82,7 @@ class Measured:
         return self.values[cell]
 
     def written(self, row: str, column: str) -> str:
-        """Write a figure as the pages do: three digits, a dash where nothing was measured, a star where a card is awaited.
+        """Write a figure as the pages do: three digits, a dash where there is none, a star where a card is awaited.
 
         :Raises: KeyError for a row or a column that the table does not have.
         """
