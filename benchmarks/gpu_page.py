@@ -51,7 +51,7 @@ def rates(found: on_a_gpu.Measured) -> str:
         batch, context = (int(part.replace(",", "")) for part in row.split(" × "))
         line = [row]
         for column, layer in of.items():
-            took = found[row, column]
+            took = found[row, column] if column in found.columns else None
             if took is None:
                 line.append("–")
                 continue
