@@ -432,15 +432,13 @@ def _kernel(module: str, name: str, q: Tensor) -> Callable[..., tuple[Tensor, Te
         found = getattr(importlib.import_module(f"fla.ops.{module}"), name)
     except ImportError as error:
         raise ModuleNotFoundError(
-            f'form = "fla" needs the library {LIBRARY}, which cannot be loaded here ({error}): pip install {LIBRARY}, or '
-            'take form="chunked"'
+            f'form = "fla" needs the library {LIBRARY}, which cannot be loaded here ({error}): pip install {LIBRARY}, '
+            'or take form="chunked"'
         ) from error
     return found  # type: ignore[no-any-return]
 
 
-def _linear_by_library(
-    q: Tensor, k: Tensor, v: Tensor, state: Tensor, kind: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _linear_by_library(q: Tensor, k: Tensor, v: Tensor, state: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """Let the library read with features of queries and keys, (b, h, n, d); the sums of the weights are made here."""
     kernel = _kernel("linear_attn", "chunk_linear_attn", q)
     if kind == torch.float64:

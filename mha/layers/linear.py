@@ -207,7 +207,8 @@ class LinearAttention(Heads):
         φ(Q) (φ(K)ᵀ V) instead of (φ(Q) φ(K)ᵀ) V.
     :Costs: the parameters of a plain layer; 4·h·d·(d + 1) FLOPs per token besides the projections, and a state of
         h·d·(d + 1) numbers, however long the sequence is. A causal call works in chunks of 64 tokens, and adds
-        2·64·h·(2·d + 1) per token; on a GPU they have 256, and the states of all chunks are kept until they are read. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
+        2·64·h·(2·d + 1) per token; on a GPU they have 256, and the states of all chunks exist at once. Watching,
+        dropout and masks (i, j) need the explicit formula, and its n² weights.
     :Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
     :Raises: ValueError for scores or weights that are watched with a cache, for dropout with a cache, for masks
         with a cache that hide more than its padding, and as MultiHeadAttention.
@@ -339,8 +340,8 @@ class DeltaAttention(Heads):
     :Changes: the head output, which no weights make: it depends on the order in which tokens are written. There is no
         softmax.
     :Costs: d_model + 1 parameters per head for β and as many for α; 6·h·d² FLOPs per token besides the projections, and
-        a state of h·d² numbers, however long the sequence is. Several tokens are read in chunks of 64, which adds a
-        matrix of 64 × 64 and a system of 64 equations to each.
+        a state of h·d² numbers, however long the sequence is. Several tokens are read in chunks of 64 (on a GPU
+        256), which adds a matrix of 64 × 64 and a system of 64 equations to each.
     :Shapes: as :class:`mha.MultiHeadAttention`, with a mask (b, 1, 1, i) or (b, h, 1, i), True = is a token; a state is
         (b, h, d, d).
     :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different tokens from
@@ -414,8 +415,9 @@ class DeltaAttention(Heads):
             heads = (weights @ v.to(weights)).to(v.dtype)
         else:
             state = cache.state if isinstance(cache, StateCache) else None
-            form, given = form_for(self.form, k), [x.to(v.dtype if self.form == "fla" else q.dtype) for x in (q, k, v)]
-            heads, state = apply_delta_rule(*given, beta, log_decay, erase=self.erase, state=state, form=form)
+            form = form_for(self.form, k)
+            q, k, v_wide = (x.to(v.dtype if form == "fla" else q.dtype) for x in (q, k, v))
+            heads, state = apply_delta_rule(q, k, v_wide, beta, log_decay, erase=self.erase, state=state, form=form)
             heads = heads.to(v.dtype)
             if isinstance(cache, StateCache):
                 cache.keep(state, k.shape[2])
