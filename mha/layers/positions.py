@@ -348,7 +348,7 @@ class LinearBias(RelativePositions):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearBias":
         """Let the slopes move with the layer, but never to fewer bits."""
         exact = self.steep
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if exact is not None and self.steep is not None:
             self.steep = exact.to(self.steep.device)
         return self
