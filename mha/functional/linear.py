@@ -15,6 +15,7 @@ On a GPU the kernels of flash-linear-attention compute the same (``form="fla"``)
 
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -122,7 +123,7 @@ def read_linear(
     v = torch.cat([v, ones], -1)
     if is_token is not None:
         k = k.masked_fill(~is_token.mT, 0)
-    with torch.autocast(q.device.type, enabled=False):
+    with _in_given_types(q):
         if is_causal and form == "fla":
             found, state = _linear_by_library(q, k, v[..., :-1], _start(k, v, state), kind)
         elif is_causal:
@@ -202,7 +203,7 @@ def apply_delta_rule(
     """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     tokens, state = _Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state)
-    with torch.autocast(q.device.type, enabled=False):
+    with _in_given_types(q):
         if form == "fla":
             found, state = _delta_by_library(tokens, state, kind)
         else:
@@ -254,7 +255,7 @@ def make_delta_weights(
     :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
     """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
-    with torch.autocast(q.device.type, enabled=False):
+    with _in_given_types(q):
         return _Table.of(_Tokens(q, k, k, beta, log_decay, erase), scores).weights()
 
 
@@ -477,6 +478,11 @@ def _times(factor: Tensor | None, x: Tensor) -> Tensor:
     if factor is None:
         return x
     return (factor if factor.ndim == x.ndim else factor[..., None]) * x
+
+
+def _in_given_types(x: Tensor) -> AbstractContextManager[Any]:
+    """Let nobody change types inside; the meta device knows no other ones."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def _or_one(x: Tensor) -> Tensor:
