@@ -1,6 +1,7 @@
 """The ways of a GPU, tried without one: on the processor they give the same numbers, on the meta device nobody leaves.
 
-``devices._as_on_a_card`` takes them on every device. Whether a GPU has the kernels only a GPU says: ``MHA_DEVICE=cuda``.
+``devices._as_on_a_card`` takes them on every device. Whether a GPU has the kernels only a GPU says:
+``MHA_DEVICE=cuda`` for the other files here.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def results(entry, layer, dtype):
         weight = torch.linspace(-1, 2, y.numel()).to(y).view_as(y)
         grads = torch.autograd.grad((y * weight).sum(), [*given, *layer.parameters()], allow_unused=True)
         found += [y, *(g for g in grads if g is not None)]
-    if entry.caches or entry.needs_is_causal or isinstance(layer, mha.LinearAttention) and entry.alone:
+    if entry.caches or entry.needs_is_causal or (isinstance(layer, mha.LinearAttention) and entry.alone):
         with torch.no_grad():
             inputs, cache = calls(entry, layer, dtype)[0][0], layer.new_cache(QUERIES)
             if entry.alone or entry.needs_is_causal:
