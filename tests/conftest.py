@@ -15,6 +15,7 @@ import jaxtyping
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 jaxtyping.install_import_hook("mha", "beartype.beartype")  # before mha is imported: shapes are checked at every call
 
@@ -66,10 +67,22 @@ class Drawn(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def moves(path):
+    """Whether the tests of a file run on another device."""
+    return DEVICE is not None and Path(__file__).parent / "layers" in path.parents
+
+
+def pytest_runtest_setup(item):
+    """Bring the tensors that a test takes as parameters, which were made when its file was read."""
+    if moves(item.path) and hasattr(item, "callspec"):
+        given = item.callspec.params
+        given.update({name: tree_map_only(torch.Tensor, lambda x: x.to(DEVICE), x) for name, x in given.items()})
+
+
 @pytest.fixture(autouse=True)
 def device(request):
     """Let the tests of the layers make their tensors on the device that MHA_DEVICE names."""
-    if DEVICE is None or Path(__file__).parent / "layers" not in request.path.parents:
+    if not moves(request.path):
         yield
         return
     torch.set_default_device(DEVICE)
