@@ -1,4 +1,8 @@
-"""What every test starts from: annotations that are checked, float64, the same examples on every run."""
+"""What every test starts from: annotations that are checked, float64, the same examples on every run.
+
+``MHA_DEVICE=cuda python -m pytest -n 0 tests/layers`` runs the tests of the layers on a GPU: what they make without
+saying where is made there, and random numbers are those of the processor.
+"""
 
 import contextlib
 import os
@@ -10,6 +14,8 @@ import hypothesis
 import jaxtyping
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 jaxtyping.install_import_hook("mha", "beartype.beartype")  # before mha is imported: shapes are checked at every call
 
@@ -43,6 +49,46 @@ def float64(request):
             stack.enter_context(float32_inside())
         yield
     torch.set_default_dtype(before)
+
+
+DEVICE = os.environ.get("MHA_DEVICE")
+
+
+class Drawn(TorchFunctionMode):
+    """Draw with a generator of the processor where it is, and bring the numbers to the default device."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        random = kwargs.get("generator")
+        if isinstance(random, torch.Generator) and random.device.type == "cpu" and kwargs.get("device") is None:
+            inside = [x for x in args if isinstance(x, torch.Tensor)]
+            if not inside:
+                return function(*args, **kwargs | {"device": "cpu"}).to(DEVICE)
+        return function(*args, **kwargs)
+
+
+def moves(path):
+    """Whether the tests of a file run on another device."""
+    return DEVICE is not None and Path(__file__).parent / "layers" in path.parents
+
+
+def pytest_runtest_setup(item):
+    """Bring the tensors that a test takes as parameters, which were made when its file was read."""
+    if moves(item.path) and hasattr(item, "callspec"):
+        given = item.callspec.params
+        given.update({name: tree_map_only(torch.Tensor, lambda x: x.to(DEVICE), x) for name, x in given.items()})
+
+
+@pytest.fixture(autouse=True)
+def device(request):
+    """Let the tests of the layers make their tensors on the device that MHA_DEVICE names."""
+    if not moves(request.path):
+        yield
+        return
+    torch.set_default_device(DEVICE)
+    with Drawn():
+        yield
+    torch.set_default_device(None)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """Write constraints.txt: one exact version of everything, for every supported Python and system.
 
 Only names and versions are kept: no address of any package index, and none of the CUDA libraries
-that torch brings along on Linux (a CPU torch must stay installable).
+that torch brings along on Linux (a CPU torch must stay installable). The extra ``gpu`` has no versions here.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,10 +16,13 @@ CUDA_ONLY = ("cuda-", "nvidia-", "triton==")
 
 
 def resolve(folder):
-    """What uv chooses for all extras on Python 3.10 and later."""
+    """What uv chooses for all extras but ``gpu`` on Python 3.10 and later."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8").partition("[project.optional-dependencies]")[2]
+    extras = set(re.findall(r"^(\w+) = \[", project.partition("\n[")[0], re.MULTILINE)) - {"gpu"}
     pin, out = folder / "pin.txt", folder / "out.txt"
     pin.write_text(TORCH + "\n")
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml", "--all-extras"]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml"]
+    command += [f"--extra={name}" for name in sorted(extras)]
     command += ["--universal", "--python-version", "3.10", "--no-header", "--no-annotate"]
     subprocess.run([*command, "--constraints", str(pin), "--output-file", str(out)], cwd=ROOT, check=True)
     return out.read_text().splitlines()

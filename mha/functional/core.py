@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from mha.checks import check_functions
+from mha.functional import devices
 from mha.functional.masks import hide, past_mask
 
 Change = Callable[[Tensor], Tensor]
@@ -169,6 +170,40 @@ def attend(
     return multiply(F.dropout(weights, dropout) if dropout else weights, v)
 
 
+def attend_biased(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b h j d"],
+    v: Float[Tensor, "b h j c"],
+    bias: Float[Tensor, "..."],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h i c"]:
+    """Read with numbers added to the scores, on torch's fused kernel, which takes them as a mask.
+
+    :param q: the queries, (b, h, i, d).
+    :param k: the keys, (b, h, j, d).
+    :param v: the values, (b, h, j, c).
+    :param bias: what is added to the scores, (b or 1, h, i, j), in the type of the queries; −inf hides, though not
+        every key of a row.
+    :param mask: (i, j) or (b, h, i, j), True = may attend; nothing more is hidden unless given.
+    :param scale: what the scores are multiplied by; 1/√d unless given.
+    :param dropout: the share of weights dropped, at least 0 and below 1; 0 unless given.
+    """
+    empty = None
+    if mask is not None:
+        empty = ~(mask & (bias > -torch.inf)).any(-1, keepdim=True)
+        bias = bias.masked_fill(~(mask | empty), -torch.inf)
+    try:
+        read = _fused(q, k, v, bias, dropout, False, scale)
+    except NotImplementedError as error:
+        if "forward AD" not in str(error):
+            raise
+        read = attend(q, k, v, scale=scale, dropout=dropout, changes=Changes(scores=lambda scores: scores + bias))
+    return read if empty is None else read.masked_fill(empty, 0)
+
+
 def visible(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
     """Add the causal mask to the caller's.
 
@@ -215,10 +250,10 @@ def _by_kernel(
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
 ) -> Tensor:
-    """Call torch's kernel. For single queries it would read shared keys once per head: they are stacked."""
+    """Call torch's kernel. Single queries that share keys are stacked where that is faster."""
     if q.ndim == 2 or q.shape[-3] == k.shape[-3]:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
-    if q.shape[-2] != 1:
+    if q.shape[-2] != 1 or not devices.folds_queries(q, mask):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale, enable_gqa=True)
     stacked = (q.shape[0], k.shape[-3], -1)
     if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1:

@@ -51,7 +51,7 @@ def read_where(
     mask = mask if mask is None or mask.ndim == 4 else mask[None, None]
     mask = None if mask is None else mask.expand(b, h, i, -1)
     asked = gates != 0
-    counts = list(zip(*asked.sum(2).tolist(), strict=True))  # of each head, in each batch entry
+    counts = list(zip(*asked.sum(2).tolist(), strict=True))  # of each head, in each batch entry: a GPU is waited for
     always = next((head for head, count in enumerate(counts) if min(count) < i), h)
     read = q.new_zeros(b * i * h + 1, v.shape[3])  # merging copies nothing in this order; into the last row goes waste
     if always:
@@ -75,17 +75,19 @@ def _read_together(counts: list[tuple[int, ...]], first: int) -> list[tuple[slic
     All of them, or each alone if padding would be much; none that no query asks.
     """
     others = [count for of_head in counts[first:] for count in of_head]
-    if len(others) * max(others, default=0) <= FILLED * sum(others):
+    if not others:
+        return []
+    if len(others) * max(others) <= FILLED * sum(others):
         parts = [slice(first, len(counts))]
     else:
         parts = [slice(head, head + 1) for head in range(first, len(counts))]
-    longest = [max((max(of_head) for of_head in counts[part]), default=0) for part in parts]
+    longest = [max(max(of_head) for of_head in counts[part]) for part in parts]
     return [(part, most) for part, most in zip(parts, longest, strict=True) if most]
 
 
 def _rows(asked: Tensor, count: int, *, in_order: bool) -> Tensor:
     """The queries that ask each head, and others up to ``count``: (b, h, count)."""
-    rows = asked.view(torch.uint8).topk(count, 2).indices
+    rows = asked.to(torch.uint8).topk(count, 2).indices
     return rows.sort(2).values if in_order else rows
 
 
@@ -119,8 +121,9 @@ def _read_past(q: Tensor, at: Tensor, k: Tensor, v: Tensor, dropout: float) -> T
     read, scale = [], q.shape[2] ** -0.5
     present = torch.cat([q.new_zeros(k.shape[1]), q.new_full((k.shape[1],), -torch.inf)])
     room = None if torch.is_grad_enabled() else q.new_empty(len(q) * min(PIECE, q.shape[1]) * k.shape[1])
-    for some, rows in zip(q.split(PIECE, 1), at.split(PIECE, 1), strict=True):
-        end = int(rows[:, -1].max()) + 1
+    pieces = at.split(PIECE, 1)
+    last = torch.stack([rows[:, -1].max() for rows in pieces]).tolist()  # waits for a GPU once, not for each piece
+    for some, rows, end in zip(q.split(PIECE, 1), pieces, (one + 1 for one in last), strict=True):
         out = None if room is None else room[: rows.numel() * end].view(rows.numel(), end)
         windows = present[k.shape[1] - end :].unfold(0, end, 1)
         hidden = torch.index_select(windows, 0, end - 1 - rows.flatten(), out=out).view(*rows.shape, end)

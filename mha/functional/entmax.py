@@ -66,7 +66,7 @@ def entmax_of_heads(
     alpha = alpha.to(exact)[:, None, None]
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     exact, sparse = exact.masked_fill(empty, 0), alpha - 1 >= NEAREST
-    inputs = exact, alpha.where(sparse, torch.tensor(1.5).to(alpha))
+    inputs = exact, alpha.where(sparse, alpha.new_full((), 1.5))
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         inputs = _OnceOnly.apply(inputs[0]), _OnceOnly.apply(inputs[1])  # type: ignore[no-untyped-call]
     weights: Tensor = entmax_bisect(*inputs, n_iter=ROUNDS[exact.dtype])

@@ -8,10 +8,14 @@ delta rule). Reading is q T. The same numbers come out in three forms:
 - *parallel*: one matrix of weights (i, j), as softmax attention has it;
 - *chunked*: parallel within chunks of some tokens, recurrent from chunk to chunk.
 
+On a GPU the kernels of flash-linear-attention compute the same (``form="fla"``), where that library is installed.
+
 :Taught in: overwrite.
 """
 
+import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +24,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha.checks import check_flag, check_floating, check_is_tensor, check_tensor, check_whole, described
+from mha.functional import devices
 from mha.functional.entmax import asked
 
-CHUNK = 64  # tokens: short enough for small matrices inside, long enough for few steps
 LONGEST = 1.01  # how long a key of length 1 may be, with what half precision rounds
 
 
@@ -61,7 +65,7 @@ def linear_attention(
     is_causal: bool = False,
     state: Float[Tensor, "b h d e"] | None = None,
     form: str = "chunked",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Float[Tensor, "b h i c"], Float[Tensor, "b h d e"]]:
     """Read with the weights φ(q)·φ(k), divided by their sum, where φ makes numbers positive.
 
@@ -73,10 +77,11 @@ def linear_attention(
     :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token; False unless given.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
-    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; 64 unless given.
+    :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
     :Shapes: returns the head output (b, h, i, c) and the new state.
-    :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j.
+    :Raises: ValueError or TypeError for shapes and types that do not fit, and for ``is_causal`` with i ≠ j; for "fla"
+        ValueError where nothing is on a GPU, ModuleNotFoundError without the library.
     :Source: Katharopoulos et al. 2020.
     :Taught in: overwrite.
     """
@@ -100,7 +105,7 @@ def read_linear(
     is_causal: bool,
     state: Tensor | None = None,
     form: str = "chunked",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Do what :func:`linear_attention` does, without checking its arguments.
 
@@ -110,17 +115,19 @@ def read_linear(
     :param is_token: which tokens are written, (b, h, 1, j), of which b and h may be 1; all unless given.
     :param is_causal: whether each query reads only what was written up to its own token.
     :param state: the state after the earlier tokens, (b, h, d, c + 1); zeros unless given.
-    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; 64 unless given.
+    :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
     """
     kind, (q, k, v, state) = v.dtype, _wide(q, k, v, state)
     q, k, ones = positive_features(q), positive_features(k), torch.ones_like(v[..., :1])
     v = torch.cat([v, ones], -1)
     if is_token is not None:
         k = k.masked_fill(~is_token.mT, 0)
-    with torch.autocast(q.device.type, enabled=False):
-        if is_causal:
-            found, state = _FORMS[form](_Tokens(q, k, v), _start(k, v, state), chunk)
+    with _in_given_types(q):
+        if is_causal and form == "fla":
+            found, state = _linear_by_library(q, k, v[..., :-1], _start(k, v, state), kind)
+        elif is_causal:
+            found, state = _FORMS[form](_Tokens(q, k, v), _start(k, v, state), chunk or devices.chunk_for(k))
         else:
             state = _start(k, v, state) + k.mT @ v
             found = q @ state
@@ -137,7 +144,7 @@ def delta_rule(
     erase: bool = True,
     state: Float[Tensor, "b h d c"] | None = None,
     form: str = "chunked",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Float[Tensor, "b h n c"], Float[Tensor, "b h d c"]]:
     """Overwrite what the key reads by the value, token after token, and read what is there then.
 
@@ -151,12 +158,14 @@ def delta_rule(
     :param log_decay: the logarithm of α, (b, h, n), at most 0; 0 unless given.
     :param erase: whether what the key reads is subtracted first; True unless given.
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
-    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; 64 unless given.
+    :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
     :Shapes: returns the head output (b, h, n, c) and the new state.
     :Raises: ValueError for keys longer than 1 where it erases, because they can make the state grow without bound; for
         ``beta`` or ``log_decay`` out of range or NaN; for another number of queries than of keys; ValueError or
-        TypeError for shapes and types that do not fit.
+        TypeError for shapes and types that do not fit; for "fla" ValueError where nothing is on a GPU, or without
+        ``erase``, TypeError for other numbers than torch.bfloat16 and torch.float16, ModuleNotFoundError without the
+        library.
     :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
     :Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
         tokens, never subtracted, so that nothing overflows.
@@ -178,7 +187,7 @@ def apply_delta_rule(
     erase: bool,
     state: Tensor | None = None,
     form: str = "chunked",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Do what :func:`delta_rule` does, without checking its arguments.
 
@@ -189,12 +198,16 @@ def apply_delta_rule(
     :param log_decay: the logarithm of α, (b, h, n); None is 0.
     :param erase: whether what the key reads is subtracted first.
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
-    :param form: "recurrent", "chunked" or "parallel", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; 64 unless given.
+    :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
+    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
     """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
-    with torch.autocast(q.device.type, enabled=False):
-        found, state = _FORMS[form](_Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state), chunk)
+    tokens, state = _Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state)
+    with _in_given_types(q):
+        if form == "fla":
+            found, state = _delta_by_library(tokens, state, kind)
+        else:
+            found, state = _FORMS[form](tokens, state, chunk or devices.chunk_for(k))
     return found.to(kind), state
 
 
@@ -222,7 +235,7 @@ def delta_weights(
     :Taught in: overwrite.
     """
     check_flag(erase=erase)
-    check_table_inputs(q, k, k, None, "parallel", CHUNK)
+    check_table_inputs(q, k, k, None, "parallel", None)
     _check_tokens(q, k, beta, log_decay, erase)
     if scores is not None:
         _check_scores(scores, q)
@@ -242,7 +255,7 @@ def make_delta_weights(
     :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
     """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
-    with torch.autocast(q.device.type, enabled=False):
+    with _in_given_types(q):
         return _Table.of(_Tokens(q, k, k, beta, log_decay, erase), scores).weights()
 
 
@@ -348,6 +361,8 @@ def _chunked(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor
     if min(chunk, n) == 1:
         return _recurrent(tokens, state)
     table = _Table.of(tokens.cut(min(chunk, n)))
+    if devices.sums_states(state) and table.system is table.left is tokens.beta is None:
+        return _summed(table, state, n)
     q, k, v = table.tokens.q, table.tokens.k, table.tokens.v
     asking = _times(table.left, q)
     if tokens.erase:
@@ -361,6 +376,14 @@ def _chunked(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor
         kept = state if table.left is None else table.left[:, :, one, -1:] * state
         state = kept + writing[:, :, one] @ new
     return torch.cat(found, 2)[:, :, :n], state
+
+
+def _summed(table: _Table, state: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Parallel within chunks and between them: where nothing is erased and nothing decays, states are sums."""
+    q, k, v = table.tokens.q, table.tokens.k, table.tokens.v
+    states = torch.cat([state[:, :, None], k.mT @ v], 2).cumsum(2)  # before each chunk, and after the last one
+    found = q @ states[:, :, :-1] + table.reads @ v
+    return found.flatten(2, 3)[:, :, :n], states[:, :, -1]
 
 
 def _parallel(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
@@ -397,11 +420,69 @@ _FORMS: dict[str, Callable[[_Tokens, Tensor, int], tuple[Tensor, Tensor]]] = {
 }
 
 
+LIBRARY = "flash-linear-attention"
+FORMS = (*_FORMS, "fla")
+FADED = -50.0  # the logarithm of a decay that leaves nothing in float32; the library subtracts sums of them
+
+
+def _kernel(module: str, name: str, q: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Find a kernel of flash-linear-attention; refuse where it cannot run."""
+    if not devices.is_card(q):
+        raise ValueError(f'form = "fla" with tensors on {q.device}: these kernels run on a GPU. Take form="chunked"')
+    try:
+        found = getattr(importlib.import_module(f"fla.ops.{module}"), name)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f'form = "fla" needs the library {LIBRARY}, which cannot be loaded here ({error}): pip install {LIBRARY}, '
+            'or take form="chunked"'
+        ) from error
+    return found  # type: ignore[no-any-return]
+
+
+def _linear_by_library(q: Tensor, k: Tensor, v: Tensor, state: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Let the library read with features of queries and keys, (b, h, n, d); the sums of the weights are made here."""
+    kernel = _kernel("linear_attn", "chunk_linear_attn", q)
+    if kind == torch.float64:
+        raise TypeError(f'form = "fla" with {kind}: these kernels compute in float32 at most. Take form="chunked"')
+    given = {name: x.to(kind).transpose(1, 2).contiguous() for name, x in (("q", q), ("k", k), ("v", v))}
+    before = state[..., :-1].contiguous()
+    read, after = kernel(**given, scale=1.0, initial_state=before, output_final_state=True, normalize=False)
+    q, k = (given[name].transpose(1, 2).to(q) for name in ("q", "k"))  # as the kernel saw them
+    sums = k.cumsum(2) + state[..., -1][:, :, None]
+    found = torch.cat([read.transpose(1, 2).to(q), (q * sums).sum(-1, keepdim=True)], -1)
+    return found, torch.cat([after.to(state), sums[:, :, -1, :, None]], -1)
+
+
+def _delta_by_library(tokens: _Tokens, state: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Let the library write and read, token after token: with a decay Gated DeltaNet, without one DeltaNet."""
+    module = "delta_rule" if tokens.log_decay is None else "gated_delta_rule"
+    kernel = _kernel(module, f"chunk_{module}", tokens.q)
+    if not tokens.erase:
+        raise ValueError('erase = False with form = "fla": these kernels always erase. Take form="chunked"')
+    if kind not in (torch.bfloat16, torch.float16):
+        raise TypeError(
+            f'form = "fla" with {kind}: these kernels compute in half precision. Convert q, k and v to torch.bfloat16, '
+            'or take form="chunked"'
+        )
+    beta = torch.ones_like(tokens.k[..., 0]) if tokens.beta is None else tokens.beta
+    named = {"q": tokens.q, "k": tokens.k, "v": tokens.v, "beta": beta}
+    given = {name: x.to(kind).transpose(1, 2).contiguous() for name, x in named.items()}
+    if tokens.log_decay is not None:
+        given["g"] = tokens.log_decay.float().clamp(min=FADED).transpose(1, 2).contiguous()
+    read, after = kernel(**given, scale=1.0, initial_state=state.contiguous(), output_final_state=True)
+    return read.transpose(1, 2), after.to(state)
+
+
 def _times(factor: Tensor | None, x: Tensor) -> Tensor:
     """Multiply each token of x by its number; None is 1."""
     if factor is None:
         return x
     return (factor if factor.ndim == x.ndim else factor[..., None]) * x
+
+
+def _in_given_types(x: Tensor) -> AbstractContextManager[Any]:
+    """Let nobody change types inside; the meta device knows no other ones."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def _or_one(x: Tensor) -> Tensor:
@@ -421,7 +502,7 @@ def _wide(*tensors: Tensor | None) -> list[Any]:
 
 
 def check_table_inputs(
-    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chunk: int, *, extra: int = 0
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, form: str, chunk: int | None, *, extra: int = 0
 ) -> None:
     """Refuse queries, keys, values and a state that do not belong together."""
     check_tensor(4, q=q, k=k, v=v)
@@ -434,11 +515,9 @@ def check_table_inputs(
         raise ValueError(f"q, k and v must have one batch, as many heads, keys as wide as queries: {shapes}")
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise ValueError(f"an empty sequence, batch or width cannot be read: {shapes}")
-    if not isinstance(form, str) or form not in _FORMS:
-        raise (ValueError if isinstance(form, str) else TypeError)(
-            f"form = {described(form)}: it is one of {list(_FORMS)}"
-        )
-    check_whole(chunk=chunk)
+    check_form(form)
+    if chunk is not None:
+        check_whole(chunk=chunk)
     if state is not None:
         check_tensor(4, state=state)
         wanted = (*k.shape[:2], k.shape[3], v.shape[3] + extra)
@@ -449,6 +528,14 @@ def check_table_inputs(
             )
         if state.dtype != torch.promote_types(k.dtype, torch.float32):
             raise TypeError(f"state has dtype {state.dtype}, but q, k and v have {k.dtype}: keep the one that came out")
+
+
+def check_form(form: str) -> None:
+    """Refuse what is no form."""
+    if not isinstance(form, str) or form not in FORMS:
+        raise (ValueError if isinstance(form, str) else TypeError)(
+            f"form = {described(form)}: it is one of {list(FORMS)}"
+        )
 
 
 def _check_is_token(is_token: Tensor | None, k: Tensor) -> None:

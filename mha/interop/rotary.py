@@ -136,7 +136,7 @@ class BentRotary(RotaryPositions):
         if d != 2 * len(self.rates):
             raise ValueError(f"heads of width {d} came, but there are angles for {len(self.rates)} pairs of channels")
         rates = self.rates.to("cpu", torch.float32)
-        angles = torch.arange(start, start + n, dtype=torch.float32)[:, None] * rates
+        angles = torch.arange(start, start + n, dtype=torch.float32, device="cpu")[:, None] * rates
         return (angles.cos() * self.factor).to(x), (angles.sin() * self.factor).to(x)
 
     def extra_repr(self) -> str:

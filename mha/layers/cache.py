@@ -505,9 +505,12 @@ class WindowCache(KeyValueCache):
 
         It does not hide the future: ``is_causal=True`` does, as with any cache.
         """
+        return self._mask(new, None)
+
+    def _mask(self, new: int, device: torch.device | None) -> Tensor | None:
         if self.fits(new):
             return None
-        keys, places = torch.arange(self.place + new), torch.arange(self.place, self.place + new)
+        keys, places = (torch.arange(n, self.place + new, device=device) for n in (0, self.place))
         return (keys < self.first) | (keys > places[:, None] - self.window)
 
     def position_ids(self, new: int) -> None:
@@ -524,7 +527,7 @@ class WindowCache(KeyValueCache):
                 f"{type(layer).__name__} does not make its keys from its input, so a window cannot rotate them anew: "
                 "use layer.new_cache()"
             )
-        shown = self.mask(new)
+        shown = self._mask(new, query.device)
         if shown is None:
             return mask
         if layer.positions is not None and self.first:
@@ -533,7 +536,6 @@ class WindowCache(KeyValueCache):
                 f"{new} tokens came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
                 f"positions in it: they would be at several at once. Feed {room} tokens, then one at a time"
             )
-        shown = shown.to(query.device)
         return shown if mask is None else mask & shown
 
     def update(
@@ -671,7 +673,10 @@ class ModelCache(list[Any]):
 
 
 def check_growing(layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept: int) -> None:
-    """Refuse another sequence, a mask without a column for each key, and gradients."""
+    """Refuse another sequence, a mask without a column for each key, and gradients.
+
+    Whether two tensors are one sequence only their numbers say, which waits for the device.
+    """
     i, total = query.shape[1], kept + key.shape[1]
     if key is not query and not (key.shape == query.shape and torch.equal(key, query)):
         raise ValueError("this cache grows with the query, but the key is another sequence: use mha.layers.MemoryCache")

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_flag, check_whole, checked
-from mha.functional import core
+from mha.functional import core, devices
 from mha.functional.core import NO_CHANGES, Changes, split_heads
 from mha.functional.latent import Latent, count_forms, fit_latent
 from mha.layers.cache import KeyValueCache, LayerCache
@@ -282,6 +282,8 @@ class LatentAttention(Heads):
         :param is_causal: whether each token sees only itself and what came before.
         """
         k, v = self.expand(rows)
+        if self._adds_bias(q, k, NO_CHANGES, explicit=False):
+            return self._read_biased(q, k, v, mask, is_causal=is_causal, scale=self.scale)
         changes = self._with_watchers(NO_CHANGES)
         if self.d_rotary and not changes:  # the fused kernel wants values as wide as keys
             v = F.pad(v, (0, self.d_rotary))
@@ -323,12 +325,15 @@ class LatentAttention(Heads):
                 return weights
 
             changes = changes.then(Changes(weights=note))
-        if changes:
+        explicit = devices.multiplies_latents(rows)
+        if changes or explicit:
             k, v = rows, rows[..., : self.d_latent]
-        else:  # the fused kernel wants values as wide as keys, and gives each thread heads of its own
-            k = v = rows.expand(-1, math.gcd(self.heads, torch.get_num_threads()), -1, -1)
+        else:  # the fused kernel wants values as wide as keys
+            k = v = rows.expand(-1, devices.copies_of_rows(rows, self.heads), -1, -1)
         left = 0.0 if noted else dropout
-        read = core.attend(q, k, v, mask, is_causal=is_causal, scale=scale, dropout=left, changes=changes)
+        read = core.attend(
+            q, k, v, mask, is_causal=is_causal, scale=scale, dropout=left, explicit=explicit, changes=changes
+        )
         return read[..., : self.d_latent], shares[0].to(read) if noted else 1.0
 
     @classmethod

@@ -13,10 +13,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import check_whole, checked, described
+from mha.functional import devices
 from mha.functional.core import Changes
 from mha.functional.linear import (
-    CHUNK,
     apply_delta_rule,
+    check_form,
     make_delta_weights,
     positive_features,
     read_linear,
@@ -188,6 +189,15 @@ def refuse_dropout(layer: Heads) -> None:
         )
 
 
+def form_for(form: str, k: Tensor) -> str:
+    """Say in which form a layer computes: a single token needs no kernel for many.
+
+    :param form: of the layer.
+    :param k: the keys of the new tokens, (b, h, n, d).
+    """
+    return "recurrent" if form == "fla" and k.shape[2] == 1 else form
+
+
 class LinearAttention(Heads):
     """Attend with linear attention: products of positive features and no softmax, so that one state holds all tokens.
 
@@ -197,7 +207,8 @@ class LinearAttention(Heads):
         φ(Q) (φ(K)ᵀ V) instead of (φ(Q) φ(K)ᵀ) V.
     :Costs: the parameters of a plain layer; 4·h·d·(d + 1) FLOPs per token besides the projections, and a state of
         h·d·(d + 1) numbers, however long the sequence is. A causal call works in chunks of 64 tokens, and adds
-        2·64·h·(2·d + 1) per token. Watching, dropout and masks (i, j) need the explicit formula, and its n² weights.
+        2·64·h·(2·d + 1) per token; on a GPU they have 256, and the states of all chunks exist at once. Watching,
+        dropout and masks (i, j) need the explicit formula, and its n² weights.
     :Shapes: as :class:`mha.MultiHeadAttention`; a state is (b, h, d, d + 1).
     :Raises: ValueError for scores or weights that are watched with a cache, for dropout with a cache, for masks
         with a cache that hide more than its padding, and as MultiHeadAttention.
@@ -221,12 +232,19 @@ class LinearAttention(Heads):
         vdim: int | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,
+        form: str = "chunked",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Make the layer; the keywords are those of :class:`mha.Heads`."""
+        """Make the layer; the other keywords are those of :class:`mha.Heads`.
+
+        :param form: how a causal call is computed, as :func:`mha.functional.linear_attention` has it; "fla" calls the
+            kernels of flash-linear-attention, on a GPU.
+        """
         like: Any = {"device": device, "dtype": dtype}
         super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
+        check_form(form)
+        self.form = form
 
     def forward(
         self,
@@ -245,12 +263,13 @@ class LinearAttention(Heads):
         key, value, mask = self._check_call(query, key, value, mask, is_causal, cache)
         q, k, v = self._project(query, key, value, cache)
         if isinstance(cache, StateCache):
-            heads, state = read_linear(q, k, v, written(mask, k), is_causal=is_causal, state=cache.state)
+            form = form_for(self.form, k)
+            heads, state = read_linear(q, k, v, written(mask, k), is_causal=is_causal, state=cache.state, form=form)
             cache.keep(state, k.shape[2])
         elif self.needs_weights(mask):
             return self._merge(self.explicit(q, k, v, mask, is_causal=is_causal))
         else:
-            heads, _ = read_linear(q, k, v, written(mask, k), is_causal=is_causal)
+            heads, _ = read_linear(q, k, v, written(mask, k), is_causal=is_causal, form=form_for(self.form, k))
         return self._merge(self.at_heads(heads))
 
     def needs_weights(self, mask: Tensor | None) -> bool:
@@ -321,8 +340,8 @@ class DeltaAttention(Heads):
     :Changes: the head output, which no weights make: it depends on the order in which tokens are written. There is no
         softmax.
     :Costs: d_model + 1 parameters per head for β and as many for α; 6·h·d² FLOPs per token besides the projections, and
-        a state of h·d² numbers, however long the sequence is. Several tokens are read in chunks of 64, which adds a
-        matrix of 64 × 64 and a system of 64 equations to each.
+        a state of h·d² numbers, however long the sequence is. Several tokens are read in chunks of 64 (on a GPU
+        256), which adds a matrix of 64 × 64 and a system of 64 equations to each.
     :Shapes: as :class:`mha.MultiHeadAttention`, with a mask (b, 1, 1, i) or (b, h, 1, i), True = is a token; a state is
         (b, h, d, d).
     :Raises: ValueError without ``is_causal``, for another sequence as key, for masks that hide different tokens from
@@ -350,6 +369,7 @@ class DeltaAttention(Heads):
         erase: bool = True,
         d_head: int | None = None,
         bias: bool | str = True,
+        form: str = "chunked",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -357,9 +377,12 @@ class DeltaAttention(Heads):
 
         :param decay: whether the state decays; α is 1 otherwise.
         :param erase: whether what the key reads is erased first (the delta rule); v alone is written otherwise.
+        :param form: how it is computed, as :func:`mha.functional.delta_rule` has it; "fla" calls the kernels of
+            flash-linear-attention, on a GPU and in half precision.
         """
         super().__init__(d_model, heads, d_head=d_head, bias=bias, device=device, dtype=dtype)
-        self.erase = erase
+        check_form(form)
+        self.erase, self.form = erase, form
         self.write = nn.Linear(d_model, heads, device=device, dtype=dtype)
         self.decay = nn.Linear(d_model, heads, device=device, dtype=dtype) if decay else None
 
@@ -392,7 +415,9 @@ class DeltaAttention(Heads):
             heads = (weights @ v.to(weights)).to(v.dtype)
         else:
             state = cache.state if isinstance(cache, StateCache) else None
-            heads, state = apply_delta_rule(q, k, v.to(q.dtype), beta, log_decay, erase=self.erase, state=state)
+            form = form_for(self.form, k)
+            q, k, v_wide = (x.to(v.dtype if form == "fla" else q.dtype) for x in (q, k, v))
+            heads, state = apply_delta_rule(q, k, v_wide, beta, log_decay, erase=self.erase, state=state, form=form)
             heads = heads.to(v.dtype)
             if isinstance(cache, StateCache):
                 cache.keep(state, k.shape[2])
@@ -494,7 +519,7 @@ class _Count:
     """Count what the forms multiply and move, for heads that write states of d × c numbers."""
 
     def __init__(self, layer: Heads, b: int, d: int, c: int) -> None:
-        self.all, self.d, self.c = b * layer.heads, d, c
+        self.all, self.d, self.c, self.chunk = b * layer.heads, d, c, devices.chunk_for(layer.W_q.weight)
         self.size = layer.W_q.weight.element_size()
         self.state_size = max(self.size, torch.float32.itemsize)  # a state is kept in float32 at least
 
@@ -516,7 +541,7 @@ class _Count:
         product = 2 * n * self.d * self.c
         if n == 1:
             return {"write": self.part((2 if erase else 1) * product, n), "read": self.part(product, n)}
-        chunk = min(CHUNK, n)
+        chunk = min(self.chunk, n)
         chunks = -(-n // chunk)
         product, inside = 2 * chunks * chunk * self.d * self.c, 2 * chunks * chunk**2
         width = (2 if erase else 1) * self.d + self.c
@@ -557,7 +582,7 @@ class _Count:
         state = self.d * self.c
         if n == 1:
             return made + (2 + decay + first) * state
-        chunk = min(CHUNK, n)
+        chunk = min(self.chunk, n)
         rows = -(-n // chunk) * chunk
         table, written = rows * chunk, rows * (rated * self.c + erase * self.d)
         building = (2 + erase + decay) * table + erase * rows * self.d

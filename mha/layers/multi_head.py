@@ -15,14 +15,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.checks import ELSEWHERE_ONLY, checked, described, refuse_elsewhere
-from mha.functional import core
+from mha.functional import core, devices
 from mha.functional.attention import check_dropout, check_qkv, check_settings, check_visible
 from mha.functional.core import NO_CHANGES, Changes
 from mha.layers import inputs
 from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, count_attention
 from mha.layers.hooks import Tap, watchers
-from mha.layers.positions import RelativePositions
+from mha.layers.positions import LinearBias, RelativePositions
 from mha.layers.projections import as_linear, settled
 from mha.layers.surgery import check_choice, cut_linear, cut_part, rows_of
 
@@ -194,10 +194,31 @@ class Heads(nn.Module):
         changes: Changes | None = None,
     ) -> Tensor:
         """Read past the taps, and gate the head outputs: (b, h, i, d)."""
-        changes = self._with_watchers(self.changes() if changes is None else changes)
+        own = self.changes() if changes is None else changes
         scale = self.scale if scale is None else scale
+        if self._adds_bias(q, k, own, explicit):
+            heads = self._read_biased(q, k, v, mask, is_causal=is_causal, scale=scale)
+            return self.at_heads(heads if gates is None else heads * gates)
+        changes = self._with_watchers(own)
         heads = self._read(q, k, v, mask, is_causal=is_causal, scale=scale, explicit=explicit, changes=changes)
         return self.at_heads(heads if gates is None else heads * gates)
+
+    def _adds_bias(self, q: Tensor, k: Tensor, own: Changes, explicit: bool) -> bool:
+        """Say whether the only change is a bias of scores that the fused kernel takes as a mask of numbers."""
+        if explicit or not isinstance(self.positions, LinearBias) or not devices.wants_bias(q):
+            return False
+        plain = type(self.positions).bias is LinearBias.bias and type(self)._read is Heads._read
+        plain = plain and not torch.compiler.is_exporting()
+        watched = self.at_scores.is_open or self.at_weights.is_open
+        return plain and q.shape[1] == k.shape[1] and not (own or watched)
+
+    def _read_biased(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool, scale: float | None
+    ) -> Tensor:
+        """Read with the bias of the positions as a mask of numbers, which may be kept from the last call."""
+        added: Any = self.positions
+        bias, dropout = added.added(q, k.shape[2], is_causal=is_causal), self.dropout if self.training else 0.0
+        return core.attend_biased(q, k, v, bias, mask, scale=scale, dropout=dropout)
 
     def _with_watchers(self, changes: Changes) -> Changes:
         """Add what positions do to scores, and last what watchers do, to the layer's own changes."""

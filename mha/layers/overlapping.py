@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha.checks import LAYERS, check_tensor, check_whole, checked
+from mha.functional import devices
 from mha.functional.attention import merge_heads
 from mha.layers.cache import LayerCache
 from mha.layers.cost import Cost, Part, count_attention
@@ -71,7 +72,8 @@ class OverlappingAttention(Heads):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache | None) -> tuple[Tensor, ...]:
         """Make queries, keys and values, and widen each head; a cache stores them before they are widened."""
-        return tuple(widen(x, self.overlap) for x in super()._project(query, key, value, cache))
+        wider = (widen(x, self.overlap) for x in super()._project(query, key, value, cache))
+        return tuple(x.contiguous() if devices.is_card(x) else x for x in wider)  # kernels take no heads that overlap
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:

@@ -3,13 +3,58 @@
 :Taught in: positions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mha.checks import check_like_weights, check_tensor, check_whole, checked, described
+from mha.functional import devices
+from mha.functional.masks import past_mask
+
+
+class _Kept:
+    """Tensors that depend on nothing but lengths and types, made once and used again; the oldest ones are forgotten.
+
+    They belong to the process, not to a layer: nothing of them is stored, copied or pickled with one. A graph that is
+    compiled, traced or exported makes its own, and so do transforms of functions and modes that see every operation.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._found = most, dict[Hashable, tuple[Tensor, ...]]()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        if not _can_keep():
+            return make()
+        found = self._found.pop(key, None)
+        if found is None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return make()  # its memory belongs to the graph
+        if found is None:
+            with torch.inference_mode(False), torch.no_grad():
+                found = make()
+        self._found[key] = found
+        while len(self._found) > self._most:
+            self._found.pop(next(iter(self._found)), None)
+        return found
+
+
+def _can_keep() -> bool:
+    """Say whether what is made now holds numbers, and may be used in another call."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return _get_current_dispatch_mode() is None and peek_interpreter_stack() is None
+
+
+WAVES = _Kept(8)  # of rotary positions: two tables of all positions up to a power of two
+LONGEST = 2**17  # positions: waves of later ones are made at every call
+SINES = _Kept(4)  # of sinusoidal positions, likewise
+SLOPES = _Kept(32)
+BIASES = _Kept(4)
+LARGEST = 2**28  # bytes of a bias, or of sinusoidal waves, that are kept
 
 
 @checked
@@ -38,7 +83,9 @@ def sinusoidal_positions(n: int, d_model: int, *, base: float = 10000.0) -> Floa
     :Taught in: why_attention, positions.
     """
     check_whole(n=n)
-    return _waves(torch.arange(n), d_model, base).to(torch.get_default_dtype())
+    return _waves(torch.arange(n, device="cpu"), d_model, base).to(
+        torch.get_default_device(), torch.get_default_dtype()
+    )
 
 
 def _waves(positions: Tensor, d_model: int, base: float) -> Tensor:
@@ -47,25 +94,38 @@ def _waves(positions: Tensor, d_model: int, base: float) -> Tensor:
     check_base(base)
     if d_model % 2:
         raise ValueError(f"d_model = {d_model}: sines and cosines come in pairs, so it must be even")
-    rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angles = positions.to("cpu", torch.float64)[..., None] * rates
+    device = positions.device if positions.is_cuda else torch.device("cpu")  # some other devices have no float64
+    rates = base ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=device) / d_model)
+    angles = positions.to(device, torch.float64)[..., None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
 def positions_of(x: Tensor, start: int | Tensor) -> Tensor:
     """Return the positions of tokens, (n,) or (b, n); refuse numbers that are none.
 
+    Positions on a GPU are not looked at: that would wait for it.
+
     :param x: the tokens, (b, n, d_model).
     :param start: the position of the first one, or the positions of all, (b, n), where b may be 1.
     """
     if not isinstance(start, Tensor):
         check_whole(0, start=start)
-        return torch.arange(start, start + x.shape[1])
+        return torch.arange(start, start + x.shape[1], device=devices.exactly(x))
     if start.dtype not in (torch.int64, torch.int32) or start.ndim != 2 or start.shape[0] not in (1, x.shape[0]):
         raise ValueError(f"start = {described(start)}: give whole positions (b, n) = {tuple(x.shape[:2])}")
-    if start.shape[1] != x.shape[1] or start.is_meta or int(start.min()) < 0:
+    if start.shape[1] != x.shape[1] or start.is_meta or (devices.reads_free(start) and int(start.min()) < 0):
         raise ValueError(f"start = {described(start)}: give one position from 0 on for each of {x.shape[1]} tokens")
     return start
+
+
+def _room_for(end: int) -> int:
+    """Return a power of two that is at least ``end``: a table for so many positions serves many lengths."""
+    return max(256, 2 ** (end - 1).bit_length())
+
+
+def _brought(waves: Tensor, x: Tensor) -> Tensor:
+    """Bring waves to the device and type of the tokens; a GPU takes them when it gets there, and nobody waits."""
+    return waves.to(x.device, x.dtype, non_blocking=x.is_cuda)
 
 
 class SinusoidalPositions(nn.Module):
@@ -84,7 +144,20 @@ class SinusoidalPositions(nn.Module):
         :param start: the position of the first one, or the positions of all, (b, n); 0 unless given.
         """
         check_tensor(3, x=x)
-        return x + _waves(positions_of(x, start), x.shape[2], 10000.0).to(x)
+        n, width = x.shape[1:]
+
+        def made(positions: Tensor) -> Tensor:
+            return _brought(_waves(positions, width, 10000.0), x)
+
+        positions = positions_of(x, start)
+        if isinstance(start, Tensor) or not _can_keep() or x.is_meta:
+            return x + made(positions)
+        longest = _room_for(start + n)
+        if longest * width * x.element_size() > LARGEST:
+            return x + made(positions)
+        key = width, longest, x.device, x.dtype
+        (waves,) = SINES.get(key, lambda: (made(torch.arange(longest, device="cpu")),))
+        return x + waves[start : start + n]
 
 
 class LearnedPositions(nn.Module):
@@ -120,13 +193,17 @@ class LearnedPositions(nn.Module):
         if not given:
             check_whole(None, start=start)
         positions = positions_of(x, start if given else max(start, 0))
-        low, end = (0, int(positions.max()) + 1) if given else (start, start + x.shape[1])
+        low, end = (0, 0) if given else (start, start + x.shape[1])
+        if given and devices.reads_free(positions):  # a GPU stops the program at a position that was never learned
+            end = int(positions.max()) + 1
         check_like_weights("x", x, self.table)
         if x.shape[-1] != self.table.shape[1]:
             raise ValueError(f"tokens {tuple(x.shape)} do not have width {self.table.shape[1]}, as the positions do")
         if low < 0 or end > len(self.table):
             wrong = low if low < 0 else end - 1
             raise ValueError(f"position {wrong} was asked for, but only 0 to {len(self.table) - 1} were learned")
+        if given and devices.is_card(self.table):
+            return x + F.embedding(positions.to(self.table.device), self.table)
         return x + (self.table[positions.to(self.table.device)] if given else self.table[start:end])
 
 
@@ -215,9 +292,19 @@ class RotaryPositions(RelativePositions):
         n, d = x.shape[-2:]
         if d % 2:
             raise ValueError(f"heads of width {d} cannot be cut into pairs: rotary positions need an even width")
-        rates = 1.0 / (self.base ** (torch.arange(0, d, 2, dtype=self.precision) / d))
-        angles = torch.arange(start, start + n, dtype=self.precision)[:, None] * rates
-        return angles.cos().to(x), angles.sin().to(x)  # not made on x's device: some devices have no float64
+
+        def made(first: int, end: int) -> tuple[Tensor, Tensor]:
+            device = devices.exactly(x)
+            rates = 1.0 / (self.base ** (torch.arange(0, d, 2, dtype=self.precision, device=device) / d))
+            angles = torch.arange(first, end, dtype=self.precision, device=device)[:, None] * rates
+            return _brought(angles.cos(), x), _brought(angles.sin(), x)
+
+        if not _can_keep() or x.is_meta or start + n > LONGEST:
+            return made(start, start + n)
+        longest = _room_for(start + n)
+        key = d, self.base, self.precision, longest, x.device, x.dtype
+        cos, sin = WAVES.get(key, lambda: made(0, longest))
+        return cos[start : start + n], sin[start : start + n]
 
     def extra_repr(self) -> str:
         """Show the settings when the layer is printed."""
@@ -272,13 +359,50 @@ class LinearBias(RelativePositions):
         :param scores: before the mask; the queries are the last i of the j positions.
         """
         h, i, j = scores.shape[1:]
-        steep = slopes(h) if self.steep is None else self.steep
-        if len(steep) != h:
-            raise ValueError(f"{len(steep)} slopes were given for {h} heads: give one for each, or none")
-        places = torch.arange(j, device=scores.device)
-        distance = (places[j - i :, None] - places).abs()  # whole: bfloat16 knows no whole numbers from 257 on
+        self._check_heads(h)
         wide = torch.promote_types(scores.dtype, torch.float32)
-        return (scores - steep.to(scores.device, wide)[:, None, None] * distance).to(scores.dtype)
+        return (scores - self._lowering(h, i, j, scores.device, wide)).to(scores.dtype)
+
+    def _check_heads(self, h: int) -> None:
+        if self.steep is not None and len(self.steep) != h:
+            raise ValueError(f"{len(self.steep)} slopes were given for {h} heads: give one for each, or none")
+
+    def _lowering(self, h: int, i: int, j: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Return slope · distance, (h, i, j)."""
+        places = torch.arange(j, device=device)
+        distance = (places[j - i :, None] - places).abs()  # whole: bfloat16 knows no whole numbers from 257 on
+        return self._slopes(h, device, dtype)[:, None, None] * distance
+
+    def _slopes(self, h: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        if self.steep is not None:
+            return self.steep.to(device, dtype)
+
+        def made() -> tuple[Tensor]:
+            numbers = torch.arange(1, h + 1, dtype=torch.float64, device="cpu")
+            return ((2.0 ** (-8.0 * numbers / h)).to(device, dtype, non_blocking=device.type == "cuda"),)
+
+        return made()[0] if device.type == "meta" else SLOPES.get((h, device, dtype), made)[0]
+
+    def added(self, q: Tensor, j: int, *, is_causal: bool) -> Tensor:
+        """Return what is added to the scores, (1, h, i, j) in the type of the queries: −slope · distance.
+
+        With as many queries as keys it is kept for the next call, unless it is large.
+
+        :param q: the queries, (b, h, i, d), the last i of the j positions.
+        :param j: how many keys there are.
+        :param is_causal: whether −inf hides what comes after a query.
+        """
+        h, i = q.shape[1:3]
+        self._check_heads(h)
+
+        def made() -> tuple[Tensor]:
+            lowering = self._lowering(h, i, j, q.device, torch.promote_types(q.dtype, torch.float32))
+            bias = lowering.neg().to(q.dtype)
+            return (bias.masked_fill(~past_mask(i, j, q.device), -torch.inf)[None] if is_causal else bias[None],)
+
+        if not _can_keep() or self.steep is not None or i != j or h * i * j * q.element_size() > LARGEST:
+            return made()[0]
+        return BIASES.get((h, i, is_causal, q.device, q.dtype), made)[0]
 
 
 @checked

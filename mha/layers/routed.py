@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
+from mha.functional import devices
 from mha.functional.core import NO_CHANGES, Changes
 from mha.functional.dispatch import read_where
 from mha.layers.cost import Cost, Part, count_linear, count_weights
@@ -106,7 +107,8 @@ class RoutedAttention(Heads):
     """
 
     inseparable = "the router weighs all heads against each other, so the gates of those that stay would change"
-    skip_from = 2**18  # scores of one head from which leaving queries out is faster than computing all of them
+    skip_from = devices.LEAVE_OUT_FROM  # scores of one head from which leaving out is faster than computing all
+    skip_from_on_card = devices.LEAVE_OUT_FROM_ON_A_CARD
 
     @checked
     def __init__(
@@ -158,16 +160,24 @@ class RoutedAttention(Heads):
     ) -> Tensor:
         """Leave out the queries whose gate is 0, where nobody watches and that is faster; else multiply by 0."""
         needs_all = explicit or scale is not None or bool(self._with_watchers(changes or NO_CHANGES))
-        if gates is None or needs_all or not self._skips(q.shape[2], k.shape[2]):
+        if gates is None or needs_all or not self._skips(q.shape[2], k.shape[2], q):
             return super()._attend(
                 q, k, v, mask, is_causal, gates=gates, scale=scale, explicit=explicit, changes=changes
             )
         dropout = self.dropout if self.training else 0.0
         return self.at_heads(read_where(gates[..., 0], q, k, v, mask, is_causal=is_causal, dropout=dropout))
 
-    def _skips(self, i: int, j: int) -> bool:
-        """Say whether queries are left out, for i queries and j keys."""
-        return not torch.compiler.is_exporting() and i * j >= self.skip_from
+    def _skips(self, i: int, j: int, x: Tensor) -> bool:
+        """Say whether queries are left out, for i queries and j keys on the device of x.
+
+        It waits for a GPU, because how many queries ask a head decides what is computed next. So a graph that is
+        compiled for one computes all heads.
+        """
+        if torch.compiler.is_exporting():
+            return False
+        if devices.is_card(x):
+            return not torch.compiler.is_compiling() and i * j >= self.skip_from_on_card
+        return i * j >= self.skip_from
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:
@@ -202,6 +212,6 @@ class RoutedAttention(Heads):
         """Count one call on paper, with the router; see :meth:`mha.Heads.cost`."""
         cost = super().cost(b, i, j, fresh=fresh, stored=stored)
         stored = stored or getattr(self.positions, "bias", None) is not None
-        if not stored and self._skips(i, i if j is None else j):
+        if not stored and self._skips(i, i if j is None else j, self.W_q.weight):
             cost = leave_out(cost, self.shared, self.chosen, self.heads, self.W_q, b * i)
         return cost + count_router(self.router, b * i)

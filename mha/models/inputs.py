@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import check_is_tensor, check_padded, described
+from mha.functional import devices
 from mha.layers.cache import ModelCache
 
 
@@ -45,7 +46,7 @@ def check_token_numbers(tokens: Tensor, known: int, name: str = "tokens") -> Non
         raise TypeError(f"{name} have dtype {tokens.dtype}, but must be torch.long: use {name}.long()")
     if tokens.is_meta:
         raise ValueError(f"{name} of shape {tuple(tokens.shape)} are on the meta device and hold no numbers")
-    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
+    if not devices.reads_free(tokens):
         return  # their numbers are elsewhere: reading them would make every forward wait
     low, high = tokens.min().item(), tokens.max().item()
     if low < 0 or high >= known:
@@ -117,7 +118,7 @@ def check_source(source: Tensor, mask: Tensor | None) -> None:
     check_padding("source_mask", mask, source)
     if source.ndim == 2 and source.shape[1] == 0:
         raise ValueError(f"the source is empty: it has shape {tuple(source.shape)}, so there is nothing to read")
-    if mask is not None and mask.dtype == torch.bool and mask.ndim == 4:
+    if mask is not None and mask.dtype == torch.bool and mask.ndim == 4 and devices.reads_free(mask):
         empty = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
         if empty:
             raise ValueError(f"source {empty} of the batch is empty: its mask hides every token. Leave it out")

@@ -1,0 +1,403 @@
+"""The ways of a GPU, tried without one: on the processor they give the same numbers, on the meta device nobody leaves.
+
+``devices._as_on_a_card`` takes them on every device. Whether a GPU has the kernels only a GPU says:
+``MHA_DEVICE=cuda`` for the other files here.
+"""
+
+import contextlib
+import copy
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from oracle import LIMIT, error
+from registry import BATCH, LAYERS, QUERIES
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import mha
+from mha.functional import core, delta_rule, devices, linear_attention
+from mha.layers import positions
+from mha.models import EncoderDecoder, LanguageModel
+
+MARGIN = {torch.float64: LIMIT, torch.float32: 1e-5}
+every = pytest.mark.parametrize("entry", LAYERS, ids=lambda entry: entry.name)
+MASK = torch.tensor([[[[True, True, False, True, True]]]])  # of keys: the third one is hidden
+
+
+@pytest.fixture(autouse=True)
+def on_a_processor(monkeypatch):
+    """Both ways run on the processor, whatever device the other tests ask for."""
+    before = torch.get_default_device()
+    torch.set_default_device("cpu")
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from", 0)
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", 10)
+    yield
+    torch.set_default_device(before)
+
+
+def calls(entry, layer, dtype):
+    """Inputs and keywords of several calls."""
+    x = entry.words(dtype=dtype)
+    if entry.needs_is_causal:
+        return [((x,), {"is_causal": True}), ((x,), {"is_causal": True, "mask": MASK})]
+    if not entry.alone:
+        return [((x[:, :1] if "feedback" in entry.name else x, *entry.memory(layer)), {})]
+    causal = [] if "merged" in entry.name else [((x,), {"is_causal": True}), ((x,), {"is_causal": True, "mask": MASK})]
+    return [((x,), {}), ((x,), {"mask": MASK}), *causal]
+
+
+def results(entry, layer, dtype):
+    """Outputs and gradients of every call, and the outputs of cached steps."""
+    found = []
+    for inputs, how in calls(entry, layer, dtype):
+        given = [x.detach().requires_grad_() for x in inputs]
+        y = layer(*given, **how)
+        weight = torch.linspace(-1, 2, y.numel()).to(y).view_as(y)
+        grads = torch.autograd.grad((y * weight).sum(), [*given, *layer.parameters()], allow_unused=True)
+        found += [y, *(g for g in grads if g is not None)]
+    if entry.caches or entry.needs_is_causal or (isinstance(layer, mha.LinearAttention) and entry.alone):
+        with torch.no_grad():
+            inputs, cache = calls(entry, layer, dtype)[0][0], layer.new_cache(QUERIES)
+            if entry.alone or entry.needs_is_causal:
+                found += [layer(one, is_causal=True, cache=cache) for one in inputs[0].split((2, 1, 1, 1), 1)]
+    return found
+
+
+@every
+@pytest.mark.parametrize("dtype", MARGIN, ids=str)
+def test_a_layer_computes_the_same_in_both_ways(entry, dtype):
+    layer = entry.build().eval().to(dtype)
+    right = results(entry, layer, dtype)
+    with devices._as_on_a_card():
+        found = results(entry, layer, dtype)
+    assert len(found) == len(right)
+    size = max(float(other.detach().abs().max()) for other in right)  # some gradients are rounding errors around zero
+    for one, other in zip(found, right, strict=True):
+        assert (one - other).detach().abs().max() <= MARGIN[dtype] * size
+
+
+# ---- that another way is really taken
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Names of what ran, in order."""
+    seen = []
+
+    def noted(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, **b: seen.append(name) or function(*a, **b))
+
+    noted(core, "attention_weights")
+    noted(torch.nn.functional, "scaled_dot_product_attention")
+    return seen
+
+
+@torch.no_grad()
+def test_wide_latents_are_read_with_two_products(ran):
+    layer = mha.LatentAttention(16, 2, 300).eval()
+    x = torch.randn(2, 4, 16)
+    right = layer(x, is_causal=True, absorb=True)
+    assert "attention_weights" not in ran
+    ran.clear()
+    with devices._as_on_a_card():
+        assert error(layer(x, is_causal=True, absorb=True), right) < LIMIT
+        assert ran == ["attention_weights"]
+        ran.clear()
+        mha.LatentAttention(16, 2, 8).eval()(x, is_causal=True, absorb=True)
+    assert ran == ["scaled_dot_product_attention"]
+
+
+@torch.no_grad()
+def test_alibi_runs_on_the_fused_kernel_and_its_mask_is_kept(ran):
+    layer, x = mha.MultiHeadAttention(6, 3, positions=mha.LinearBias()).eval(), torch.randn(2, 5, 6)
+    right = layer(x, is_causal=True)
+    assert ran == ["attention_weights"]
+    ran.clear()
+    positions.BIASES._found.clear()
+    with devices._as_on_a_card():
+        for _ in range(2):
+            assert error(layer(x, is_causal=True), right) < LIMIT
+        assert ran == ["scaled_dot_product_attention"] * 2
+        assert len(positions.BIASES._found) == 1
+        ran.clear()
+        with mha.watch(layer) as seen:
+            assert error(layer(x, is_causal=True), right) < LIMIT
+    assert ran == ["attention_weights"]
+    assert seen.weights.shape == (2, 3, 5, 5)
+
+
+def test_a_bias_of_ones_own_is_never_replaced(ran):
+    class Halved(mha.LinearBias):
+        def bias(self, scores):
+            return scores / 2
+
+    layer, x = mha.MultiHeadAttention(6, 3, positions=Halved()), torch.randn(2, 5, 6)
+    right = layer(x)
+    with devices._as_on_a_card():
+        assert error(layer(x), right) < LIMIT
+
+
+def test_rows_with_nothing_to_attend_to_read_zeros_beside_a_bias():
+    layer, x = mha.MultiHeadAttention(6, 3, positions=mha.LinearBias()), torch.randn(3, 5, 6)
+    mask = mha.padding_mask([5, 2, 0]) & (torch.arange(5) > 0)[:, None]
+    with devices._as_on_a_card():
+        for causal in (False, True):
+            with mha.watch(layer, "heads", detach=False) as seen:
+                layer(x, mask=mask, is_causal=causal).square().sum().backward()
+            assert seen.heads[2].abs().max() == seen.heads[:, :, 0].abs().max() == 0
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+@torch.no_grad()
+def test_the_kernel_shares_heads_only_where_it_can(monkeypatch):
+    shared = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def noted(*given, **how):
+        shared.append(how.get("enable_gqa", False))
+        return kernel(*given, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+    q, k, v = torch.randn(2, 4, 1, 8), *torch.randn(2, 2, 2, 9, 8)
+    for dtype, mask, on_card in ((torch.bfloat16, None, True), (torch.float32, None, False)):
+        given = [x.to(dtype) for x in (q, k, v)]
+        right = core.attend(*given, mask)
+        assert shared.pop() is False
+        with devices._as_on_a_card():
+            assert error(core.attend(*given, mask).float(), right.float()) < 0.02
+        assert shared.pop() is on_card
+    with devices._as_on_a_card():
+        core.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), torch.ones(1, 9, dtype=torch.bool))
+    assert shared.pop() is False
+
+
+def test_states_of_linear_attention_are_one_sum_and_chunks_are_longer():
+    q, k, v = torch.randn(3, 2, 3, 300, 4)
+    state = torch.rand(2, 3, 4, 5)
+    for before in (None, state):
+        right = linear_attention(q, k, v, is_causal=True, state=before)
+        with devices._as_on_a_card():
+            for chunk in (None, 64, 7):
+                found = linear_attention(q, k, v, is_causal=True, state=before, chunk=chunk)
+                assert max(map(error, found, right)) < LIMIT
+    k = nn.functional.normalize(k, dim=-1)
+    right = delta_rule(q, k, v)
+    with devices._as_on_a_card():
+        assert devices.chunk_for(q) == 256
+        assert max(map(error, delta_rule(q, k, v), right)) < 1e-10
+        counted = mha.DeltaAttention(6, 3).cost(1, 300)
+    assert counted.flops > mha.DeltaAttention(6, 3).cost(1, 300).flops
+
+
+def test_overlapping_heads_reach_the_kernel_without_overlap():
+    layer = mha.OverlappingAttention(6, 3, 1)
+    x = torch.randn(2, 5, 6)
+    with devices._as_on_a_card():
+        assert all(one.is_contiguous() for one in layer._project(x, x, x, None))
+    assert not any(one.is_contiguous() for one in layer._project(x, x, x, None))
+
+
+# ---- nothing leaves the device, and nobody waits for it
+
+
+class Stays(TorchDispatchMode):
+    """Refuse operations that mix devices, and those that read a number."""
+
+    READS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "unique")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, func._schema.name.split("::")[1]
+        assert name not in self.READS, name
+        result = func(*args, **kwargs)
+        places = {x.device.type for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim}
+        if name in ("_to_copy", "copy_", "to"):
+            kinds = [x.device.type for x in tree_leaves((args[:1], result))]
+            assert kinds != ["meta", "cpu"], f"{name} to the processor"
+        else:
+            assert len(places) < 2, f"{name} mixes {places}"
+        return result
+
+
+@contextlib.contextmanager
+def everything_on(device):
+    """Make tensors there unless told otherwise."""
+    before = torch.get_default_device()
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(before)
+
+
+def on_meta(x):
+    return x.to("meta")
+
+
+@every
+@torch.no_grad()
+def test_a_layer_stays_on_its_device_and_reads_no_number(entry, monkeypatch):
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", 10**9)
+    layer = entry.build().eval()
+    given = [(tuple(map(on_meta, inputs)), how) for inputs, how in calls(entry, layer, torch.float64)]
+    layer = layer.to("meta")
+    with devices._as_on_a_card(), everything_on("meta"), Stays():
+        for inputs, how in given:
+            how = {name: on_meta(x) if isinstance(x, torch.Tensor) else x for name, x in how.items()}
+            assert layer(*inputs, **how).is_meta
+        if entry.caches and entry.alone:
+            cache = layer.new_cache(QUERIES)
+            for one in given[0][0][0].split((3, 1, 1), 1):
+                assert layer(one, is_causal=True, cache=cache).is_meta
+
+
+class CountsReads(TorchDispatchMode):
+    """Count the operations for which a GPU would be waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.reads += func._schema.name.split("::")[1] in Stays.READS
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def test_models_read_no_number_on_a_card():
+    tokens = torch.randint(9, (2, 5))
+    places = torch.arange(5).expand(2, 5)
+    language = LanguageModel(9, 8, lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())).eval()
+    learned = LanguageModel(9, 8, 2, positions=lambda: positions.LearnedPositions(6, 8)).eval()
+    both = EncoderDecoder(9, 9, 8, 2).eval()
+    mask = mha.padding_mask([5, 3])
+    asked = {
+        "language": lambda: language(tokens),
+        "positions": lambda: language(tokens, position_ids=places),
+        "learned": lambda: learned(tokens, position_ids=places),
+        "cached": lambda: language(tokens, cache=language.decoder.new_cache(5)),
+        "padded": lambda: both(tokens, tokens, mask, mask),
+    }
+    for name, call in asked.items():
+        right = call()
+        with devices._as_on_a_card(), CountsReads() as counted:
+            found = call()
+        assert counted.reads == 0, name
+        assert torch.equal(found, right), name
+        with CountsReads() as counted:
+            call()
+        assert counted.reads > 0, f"{name}: a processor looks at the numbers of tokens"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions(), device="cpu"),
+        lambda: mha.MultiHeadAttention(8, 2, positions=mha.LinearBias(), device="cpu"),
+        lambda: mha.LatentAttention(8, 2, 4, d_rotary=2, device="cpu"),
+        lambda: nn.Sequential(positions.SinusoidalPositions(), mha.EntmaxAttention(8, 2, device="cpu")),
+    ],
+)
+@torch.no_grad()
+def test_another_default_device_does_not_matter_to_a_call(make):
+    layer, x = make().eval(), torch.randn(2, 5, 8)
+    right = layer(x)
+    for way in (contextlib.nullcontext, devices._as_on_a_card):
+        positions.WAVES._found.clear()
+        positions.SLOPES._found.clear()
+        with everything_on("meta"), way():
+            assert error(layer(x), right) < LIMIT
+    with everything_on("meta"):
+        assert positions.sinusoidal_positions(3, 4).is_meta
+
+
+# ---- compiled
+
+
+COMPILED = ("routed heads", "composed heads", "sloped heads", "linear heads", "rotary heads")
+
+
+@torch.no_grad()
+def compiled(name):
+    """How far a layer, compiled as one graph in the ways of a GPU, is from the layer."""
+    entry = next(one for one in LAYERS if one.name == name)
+    layer, found = entry.build().eval(), []
+    for n in (5, 40):
+        x = entry.words(n)
+        right = layer(x, is_causal=True)
+        torch.compiler.reset()
+        with devices._as_on_a_card():
+            graph = torch.compile(layer, backend="eager", fullgraph=True)
+            found.append(error(graph(x, is_causal=True), right))
+    return max(found)
+
+
+def test_layers_compile_whole_in_the_ways_of_a_card():
+    here = Path(__file__).resolve()  # in a process of its own: checks of annotations are no part of a graph
+    env = {"PYTHONPATH": f"{here.parents[2]}:{here.parent}:{here.parents[1]}", "PATH": "", "HOME": str(here.parent)}
+    ran = subprocess.run([sys.executable, here], capture_output=True, text=True, env=env)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert set(found) == set(COMPILED)
+    assert max(found.values()) < LIMIT
+
+
+# ---- what is kept
+
+
+def test_what_is_kept_is_what_would_be_made():
+    for dtype in MARGIN:
+        for start, n in ((0, 1), (0, 7), (3, 5), (250, 20), (1000, 3)):
+            x = torch.randn(2, 2, n, 8, dtype=dtype)
+            for rotary in (mha.RotaryPositions(), mha.RotaryPositions(50.0, "interleaved", precision=torch.float32)):
+                kept = rotary.rotate(x, start), rotary.rotate(x, start)
+                with CountsReads():  # a mode that sees every operation is shown all of them
+                    made = rotary.rotate(x, start)
+                assert torch.equal(kept[0], made)
+                assert torch.equal(kept[1], made)
+            y = torch.randn(2, n, 8, dtype=dtype)
+            kept = positions.SinusoidalPositions()(y, start)
+            with CountsReads():
+                assert torch.equal(positions.SinusoidalPositions()(y, start), kept)
+
+
+def test_what_is_kept_belongs_to_no_layer():
+    layer = mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions())
+    keys = set(layer.state_dict())
+    before = len(pickle.dumps(layer))
+    layer(torch.randn(2, 5, 8))
+    assert set(layer.state_dict()) == keys
+    assert len(pickle.dumps(layer)) == before
+    assert error(copy.deepcopy(layer)(torch.ones(1, 3, 8)), layer(torch.ones(1, 3, 8))) == 0
+
+
+def test_what_was_kept_under_inference_mode_serves_a_training_step():
+    layer, x = mha.MultiHeadAttention(8, 2, positions=mha.RotaryPositions()), torch.randn(BATCH, 5, 8)
+    positions.WAVES._found.clear()
+    with torch.inference_mode():
+        layer(x)
+    assert len(positions.WAVES._found) == 1
+    layer(x).sum().backward()
+    assert layer.W_q.weight.grad.abs().max() > 0
+
+
+def test_the_oldest_are_forgotten():
+    kept = positions._Kept(2)
+    for key in (1, 2, 1, 3):
+        kept.get(key, lambda: (torch.ones(1),))
+    assert list(kept._found) == [1, 3]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    mha.RoutedAttention.skip_from_on_card = 10
+    print(json.dumps({name: compiled(name) for name in COMPILED}))
