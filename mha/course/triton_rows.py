@@ -30,37 +30,44 @@ def rows_kernel(
     q, k, v, out, n_q, n_k, d, c, scale,
     CAUSAL: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    # Which rows are mine? One program for each block of queries and each head
-    head, rows = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside, wide, here = tl.arange(0, D), tl.arange(0, C), tl.arange(0, TILE)
-    at_q = q + (head * n_q + rows[:, None]) * d + inside[None, :]
-    queries = tl.load(at_q, mask=(rows[:, None] < n_q) & (inside[None, :] < d), other=0.0)
-    largest = tl.full([ROWS], -float("inf"), tl.float32)
-    total, read = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, C], tl.float32)
+    # 1. Which rows are mine? One program has a block of queries of one head
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    head = tl.program_id(1).to(tl.int64)
+    deep, wide = tl.arange(0, D), tl.arange(0, C)[None, :]
+    at = q + (head * n_q + rows) * d + deep[None, :]
+    queries = tl.load(at, mask=(rows < n_q) & (deep[None, :] < d), other=0.0)
+    largest = tl.full([ROWS, 1], -float("inf"), tl.float32)
+    total = tl.zeros([ROWS, 1], tl.float32)
+    read = tl.zeros([ROWS, C], tl.float32)
     end = n_k
-    if CAUSAL:  # the last row sees no key after this one; later tiles are not even loaded
-        end = tl.minimum(n_k, (tl.program_id(0) + 1) * ROWS + n_k - n_q)
-    # One tile of keys and values after the other
+    if CAUSAL:  # later tiles are seen by no row, and not even loaded
+        past = (tl.program_id(0) + 1) * ROWS + n_k - n_q
+        end = tl.minimum(n_k, past)
+    # 2. One tile of keys and values after the other
     for start in range(0, end, TILE):
-        keys = start + here
-        at_k = k + (head * n_k + keys[None, :]) * d + inside[:, None]
-        tile = tl.load(at_k, mask=(keys[None, :] < n_k) & (inside[:, None] < d), other=0.0)
+        keys = start + tl.arange(0, TILE)
+        at = k + (head * n_k + keys[None, :]) * d + deep[:, None]
+        there = (keys[None, :] < n_k) & (deep[:, None] < d)
+        tile = tl.load(at, mask=there, other=0.0)
         scores = tl.dot(queries, tile, input_precision="ieee") * scale
-        seen = keys[None, :] < n_k  # behind the last key the tile is padded
-        if CAUSAL:  # the last query sees the last key, whatever the lengths
-            seen = seen & (keys[None, :] <= rows[:, None] + n_k - n_q)
+        seen = keys[None, :] < n_k  # what is padded is not seen
+        if CAUSAL:  # the last query sees the last key
+            seen = seen & (keys[None, :] <= rows + n_k - n_q)
         scores = tl.where(seen, scores, -float("inf"))
-        old, largest = largest, tl.maximum(largest, tl.max(scores, 1))
-        floor = tl.maximum(largest, -3e38)  # nothing seen yet: −inf − −inf would be NaN
-        weights, shrink = tl.exp(scores - floor[:, None]), tl.exp(old - floor)
-        at_v = v + (head * n_k + keys[:, None]) * c + wide[None, :]
-        tile = tl.load(at_v, mask=(keys[:, None] < n_k) & (wide[None, :] < c), other=0.0)
-        total = shrink * total + tl.sum(weights, 1)
-        read = shrink[:, None] * read + tl.dot(weights.to(tile.dtype), tile, input_precision="ieee")
-    # Divide once, and write each row once
-    read = read / tl.where(total == 0, 1.0, total)[:, None]
-    at_out = out + (head * n_q + rows[:, None]) * c + wide[None, :]
-    tl.store(at_out, read, mask=(rows[:, None] < n_q) & (wide[None, :] < c))
+        old = largest
+        largest = tl.maximum(old, tl.max(scores, 1, keep_dims=True))
+        floor = tl.maximum(largest, -3e38)  # −inf − −inf would be NaN
+        weights, shrink = tl.exp(scores - floor), tl.exp(old - floor)
+        total = shrink * total + tl.sum(weights, 1, keep_dims=True)
+        at = v + (head * n_k + keys[:, None]) * c + wide
+        there = (keys[:, None] < n_k) & (wide < c)
+        tile = tl.load(at, mask=there, other=0.0)
+        weights = weights.to(tile.dtype)
+        read = shrink * read + tl.dot(weights, tile, input_precision="ieee")
+    # 3. Divide once, and write each row once
+    read = read / tl.where(total == 0, 1.0, total)
+    at = out + (head * n_q + rows) * c + wide
+    tl.store(at, read, mask=(rows < n_q) & (wide < c))
 
 
 @checked
