@@ -116,7 +116,7 @@ def test_a_cell_that_needs_a_missing_package_is_not_stored_and_one_with_it_keeps
                 runner.run(path)
         else:
             runner.run(path)
-            assert nbformat.read(path, as_version=4).cells[2].metadata == {"needs": ["torch"]}
+            assert nbformat.read(path, as_version=4).cells[2].metadata["needs"] == ["torch"]
 
 
 def test_a_cell_that_does_not_end_is_stopped_and_named(tmp_path, monkeypatch):

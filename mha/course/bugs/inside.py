@@ -226,7 +226,7 @@ def last_tile_padded_and_hidden(q, k, v, tile=4):
 
 
 def a_last_tile_need_not_be_full(attend):
-    """Ones are read from values of ones, also where the last of the tiles is not full."""
+    """Ones are read from values of ones, even where the last of the tiles is not full."""
     return all(bool(attend(X[:n, 0], X[:n, 0], torch.ones(n, 8)).allclose(torch.ones(n, 8))) for n in (3, 4, 6))
 
 
