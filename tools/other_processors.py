@@ -93,7 +93,8 @@ def play(settings, threads, notebooks, workers=2):
             "-ojunit_family=xunit1",
         ]
         if not all(path.is_relative_to(ROOT) for path in notebooks):
-            command += ["-p", "conftest"]  # for notebooks in this project, pytest finds it by itself
+            # for notebooks in this project, pytest finds it by itself; without pythonpath it is not that of tests/
+            command += ["-p", "conftest", "-o", "pythonpath="]
         run = subprocess.run(
             [*command, *map(str, notebooks)], cwd=ROOT, env=environment, capture_output=True, text=True
         )
