@@ -88,7 +88,7 @@ def attend_rows(
     :param is_causal: whether each query attends only to itself and to what came before; False unless given.
     :param rows: how many queries a program has, a power of two from 16; 16 unless given.
     :param tile: how many keys are in a tile, a power of two from 16; 32 unless given.
-    :Costs: no memory for weights outside the chip; inputs are read, and the head output is written, once for each block.
+    :Costs: no memory for weights outside the chip; keys and values are read once for each block of rows.
     :Shapes: returns the head output (…, i, c), without a gradient.
     :Raises: TypeError for other kinds of numbers; ValueError for blocks that Triton cannot make;
         RuntimeError where inputs need a gradient, and on a processor without Triton's interpreter.
@@ -96,7 +96,9 @@ def attend_rows(
     """
     check_qkv(q, k, v)
     if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise TypeError(f"q has dtype {q.dtype}, but the kernel computes in float32 and would lose digits: use .float()")
+        raise TypeError(
+            f"q has dtype {q.dtype}, but the kernel computes in float32 and would lose digits: use .float()"
+        )
     check_whole(SMALLEST, rows=rows, tile=tile)
     for name, size in (("rows", rows), ("tile", tile)):
         if size & (size - 1):
@@ -111,5 +113,7 @@ def attend_rows(
     out = q.new_empty(*q.shape[:-1], c)
     sides = [max(SMALLEST, triton.next_power_of_2(side)) for side in (d, c)]
     grid = (triton.cdiv(i, rows), math.prod(q.shape[:-2]))
-    rows_kernel[grid](q.contiguous(), k.contiguous(), v.contiguous(), out, i, j, d, c, d**-0.5, is_causal, rows, tile, *sides)
+    rows_kernel[grid](
+        q.contiguous(), k.contiguous(), v.contiguous(), out, i, j, d, c, d**-0.5, is_causal, rows, tile, *sides
+    )
     return out
