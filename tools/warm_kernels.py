@@ -58,7 +58,7 @@ def launch(command, *, env=None, cwd=None, **how):
 
 
 def played():
-    """What tells a kernel to choose older instructions, where asked for, and Triton's interpreter, before torch loads it."""
+    """What tells a kernel to choose older instructions, where asked for, and Triton's interpreter."""
     return SETTINGS[os.environ.get("MHA_KERNELS", "this processor")] | {"TRITON_INTERPRET": "1"}
 
 
