@@ -7,6 +7,7 @@
   must be the stored ones, and its numbers (printed, drawn, inside HTML and SVG) may differ by that much.
   `tests/book/test_outputs.py` lists these cells; no tolerance is above a quarter of the effect that the text claims.
 - A cell that was stored without having run fails.
+- A cell whose metadata names packages that it `needs` is skipped by name where one is not installed.
 
 On Linux, kernels start as copies of a process that has imported torch: `tools/warm_kernels.py`.
 """
@@ -15,8 +16,10 @@ import contextlib
 import gc
 import os
 import re
+import shutil
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib
@@ -28,6 +31,8 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 # Set before any kernel starts: it inherits them. Another number of threads may be asked for; it must change nothing.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TQDM_DISABLE"] = "1"
+if shutil.which("nvidia-smi") is None:  # Triton's interpreter must be chosen before anything imports Triton
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ.pop("MPLBACKEND", None)  # in a notebook, figures must come out as pictures
 matplotlib.use("Agg")  # and in this process they must not open windows
 
@@ -66,9 +71,11 @@ def pytest_collection_modifyitems(items):
     """Drawn calls begin, in a fresh process: what many tests leave in memory slows each draw. Notebooks, which take
     longest, come next, and small tests fill the gaps at the end.
     """
-    for item in items:
-        if isinstance(item, IPyNbCell) and (lacking := lacks(item.parent.nb.metadata.get("trained", ()))):
+    for item in filter(lambda item: isinstance(item, IPyNbCell), items):
+        if lacking := lacks(item.parent.nb.metadata.get("trained", ())):
             item.add_marker(pytest.mark.skip(reason=f"{lacking} is not here: python tools/get_trained.py"))
+        if missing := absent(item.cell.metadata.get("needs", ())):
+            item.add_marker(pytest.mark.skip(reason=f"{missing} is missing: pip install -e '.[kernels]' (Linux only)"))
     items.sort(key=lambda item: 0 if "/test_calls.py" in item.nodeid else 1 if isinstance(item, IPyNbCell) else 2)
 
 
@@ -79,6 +86,11 @@ def lacks(files):
     from mha.data.trained import folder
 
     return next((name for name in files if not (folder() / name).is_file()), "")
+
+
+def absent(packages):
+    """The first package that a cell needs and that is not installed; an empty string where all are."""
+    return next((name for name in packages if find_spec(name) is None), "")
 
 
 @pytest.hookimpl(wrapper=True)

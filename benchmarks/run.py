@@ -15,6 +15,7 @@ import latent
 import layers
 import linear
 import mixture
+import rankings
 from timing import machine
 
 README = Path(__file__).with_name("README.md")
@@ -34,6 +35,7 @@ TABLES = {
     "routed": mixture.routed,
     "long-texts": linear.long_texts,
     "one-more-word": linear.one_more_word,
+    "rankings": rankings.rankings,
     "flex": flex.flex,
     "flex-kinds": flex.kinds,
 }

@@ -57,6 +57,7 @@ class Run:
     passed: int
     failures: list[Failure]
     seconds: float
+    skipped: list[str]  # why, of each cell
 
 
 def capability(settings):
@@ -92,7 +93,8 @@ def play(settings, threads, notebooks, workers=2):
             "-ojunit_family=xunit1",
         ]
         if not all(path.is_relative_to(ROOT) for path in notebooks):
-            command += ["-p", "conftest"]  # for notebooks in this project, pytest finds it by itself
+            # for notebooks in this project, pytest finds it by itself; without pythonpath it is not that of tests/
+            command += ["-p", "conftest", "-o", "pythonpath="]
         run = subprocess.run(
             [*command, *map(str, notebooks)], cwd=ROOT, env=environment, capture_output=True, text=True
         )
@@ -100,7 +102,8 @@ def play(settings, threads, notebooks, workers=2):
             raise RuntimeError(f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
         cases = list(ElementTree.parse(result).getroot().iter("testcase"))
     failures = [failed(case, problem) for case in cases for problem in case if problem.tag in ("failure", "error")]
-    return Run(len(cases) - len(failures), failures, time.perf_counter() - begin)
+    skipped = [problem.get("message") for case in cases for problem in case if problem.tag == "skipped"]
+    return Run(len(cases) - len(failures) - len(skipped), failures, time.perf_counter() - begin, skipped)
 
 
 def failed(case, problem):
@@ -154,6 +157,8 @@ def main():
                 where = ", ".join(f"{failure.notebook[:2]} cell {failure.cell}" for failure in run.failures) or "none"
                 lines.append(f"| {shown} | {threads} | {run.passed} | {where} |")
                 print(lines[-1], f"({run.seconds:.0f} s)", flush=True)
+                for reason in sorted(set(run.skipped)):
+                    print(f"    {run.skipped.count(reason)} cells skipped: {reason}", flush=True)
                 for failure in run.failures:
                     print(f"    {failure.notebook} cell {failure.cell}: {failure.message}", flush=True)
     if options.write:

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -33,7 +34,7 @@ NOTEBOOK_METADATA = {
     "language_info": {"name": "python"},
 }
 TIMEOUT = 180  # seconds for one cell, as in the tests
-CELL_METADATA = ("mystnb", "tags", "tolerance")  # everything else is a trace of some editor
+CELL_METADATA = ("mystnb", "needs", "tags", "tolerance")  # everything else is a trace of some editor
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FOLDED = {"source_hidden": True, "outputs_hidden": True}  # JupyterLab shows a bar instead of the cell
 SOLUTION = re.compile(r"^:::\{solution-(start|end)\}", re.MULTILINE)
@@ -57,6 +58,14 @@ class ThisKernel(AsyncKernelManager):
 
 class RefusedError(Exception):
     """The notebook must not be stored; the message says which cell and why."""
+
+
+def refuse_absent(notebook):
+    """A cell names packages that it `needs`; what it prints must come from a run with them."""
+    for index, cell in enumerate(notebook.cells):
+        for name in cell.metadata.get("needs", ()):
+            if find_spec(name) is None:
+                raise RefusedError(f"{place(notebook, index)} needs {name}: pip install -e '.[kernels]' (Linux only)")
 
 
 def execute(notebook, folder):
@@ -191,6 +200,7 @@ def run(path, fresh=False):
     """Execute one notebook and store it; returns `changed` or `unchanged`, raises `RefusedError`."""
     stored = nbformat.read(path, as_version=4)
     notebook = copy.deepcopy(stored)
+    refuse_absent(notebook)
     execute(notebook, path.parent)
     refuse_noise(notebook)
     normalize(notebook)

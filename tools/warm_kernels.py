@@ -58,8 +58,8 @@ def launch(command, *, env=None, cwd=None, **how):
 
 
 def played():
-    """What tells a kernel to choose older instructions; nothing unless asked for."""
-    return SETTINGS[os.environ.get("MHA_KERNELS", "this processor")]
+    """What tells a kernel to choose older instructions, where asked for, and Triton's interpreter."""
+    return SETTINGS[os.environ.get("MHA_KERNELS", "this processor")] | {"TRITON_INTERPRET": "1"}
 
 
 class Copy:

@@ -154,6 +154,28 @@ def test_nothing_is_skipped_and_little_is_left_uncompared(path):
 
 
 @every_notebook
+def test_a_cell_that_needs_a_package_says_so(path):
+    """Where the package is missing, only these cells are skipped, so no later cell may use what they name."""
+    extra = (ROOT / "pyproject.toml").read_text("utf8").split("\nkernels = ")[1].split("\n")[0]
+    named = set()
+    for cell in cells(path):
+        needs, tree = cell.metadata.get("needs", []), ast.parse(cell.source if cell.cell_type == "code" else "")
+        assert all(f'"{name}>' in extra for name in needs), f"not of the extra `kernels`: {needs}"
+        assert not needs or cell.cell_type == "code"
+        nodes = list(ast.walk(tree))
+        used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        if needs:
+            named |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+            named |= {one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
+        else:
+            assert not any("triton" in ast.unparse(n) for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)))
+            made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+            made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+            named -= made
+            assert used & named == set(), f"skipped cells make {used & named}: {first_line(cell)}"
+
+
+@every_notebook
 def test_the_outputs_are_small(path):
     """Counted as the reader's browser loads them: pictures as bytes, everything else as text."""
     outputs = [{**output, "metadata": {}} for cell in code(path) for output in cell.outputs]

@@ -1,5 +1,6 @@
 """How stored outputs are compared: what a reader could see fails, and what belongs to one processor passes."""
 
+import ast
 import base64
 import copy
 import io
@@ -240,9 +241,27 @@ def test_a_failed_cell_is_named_with_its_notebook(tmp_path):
     assert "Cell outputs differ" in found.failures[0].message
 
 
+def test_a_cell_whose_package_is_missing_is_skipped_by_name_and_does_not_count(tmp_path):
+    cells = [v4.new_code_cell(source, execution_count=1) for source in ("a = 1", "import nobody_has_this", "a = 2")]
+    cells[1].metadata["needs"] = ["nobody_has_this"]
+    nbformat.write(v4.new_notebook(cells=cells), tmp_path / "05_lacking.ipynb")
+    found = processors.play({}, 1, [tmp_path / "05_lacking.ipynb"], workers=0)
+    assert (found.passed, found.failures) == (2, [])
+    assert [reason.partition(":")[0] for reason in found.skipped] == ["nobody_has_this is missing"]
+
+
 def test_tables_that_are_quoted_are_those_of_the_benchmarks():
     page = (ROOT / "benchmarks" / "README.md").read_text("utf8")
     cells = json.loads((ROOT / "notebooks" / "12e_own_scores.ipynb").read_text("utf8"))["cells"]
     rows = [line for cell in cells for line in "".join(cell["source"]).splitlines() if line.startswith("| ")]
     assert len(rows) == 9
     assert [row for row in rows if row not in page] == []
+
+
+def test_times_of_the_processor_in_room_12f_are_those_of_the_benchmarks():
+    page = (ROOT / "benchmarks" / "README.md").read_text("utf8").partition("<!-- rankings -->")[2]
+    cells = json.loads((ROOT / "notebooks" / "12f_fused_kernels.ipynb").read_text("utf8"))["cells"]
+    source = next(text for text in ("".join(cell["source"]) for cell in cells) if text.startswith("processor = {"))
+    quoted = ast.literal_eval(source.partition("= ")[2])
+    assert len(quoted) == 8
+    assert [f"| {name} | {times:.2f} |" for name, times in quoted.items()] == page.splitlines()[7:15]

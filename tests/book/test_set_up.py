@@ -122,6 +122,20 @@ def test_a_cell_that_raises_warns_or_names_this_machine_is_not_stored(tmp_path, 
     assert path.read_bytes() == before
 
 
+def test_a_cell_that_needs_a_missing_package_is_not_stored_and_one_with_it_keeps_saying_so(tmp_path):
+    path = write(tmp_path / "a.ipynb", "1", "2")
+    notebook = nbformat.read(path, as_version=4)
+    for needed, refused in (("torch", False), ("nobody_has_this", True)):
+        notebook.cells[2].metadata["needs"] = [needed]
+        nbformat.write(notebook, path)
+        if refused:
+            with pytest.raises(runner.RefusedError, match=r"cell 3 \(code cell 2.*needs nobody_has_this: pip install"):
+                runner.run(path)
+        else:
+            runner.run(path)
+            assert nbformat.read(path, as_version=4).cells[2].metadata["needs"] == ["torch"]
+
+
 def test_a_cell_that_does_not_end_is_stopped_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "TIMEOUT", 1)
     path = write(tmp_path / "a.ipynb", "1", "while True:\n    pass", "3")

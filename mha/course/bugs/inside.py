@@ -1,6 +1,7 @@
 """Bugs of a right layer inside somebody else's program: other axes, adapters, checkpoints, caches, half precision.
 
-:Taught in: split_and_merge, output_projection, positions, pruning_heads, cache_and_sharing, across_machines, overwrite.
+:Taught in: split_and_merge, output_projection, positions, pruning_heads, counting_cost, cache_and_sharing,
+    across_machines, overwrite.
 """
 
 import torch
@@ -209,6 +210,26 @@ def a_checkpoint_changes_no_gradient(slope):
     return torch.allclose(slope(W, computed_again), slope(W, lambda function, x: function(x)), atol=1e-5)
 
 
+def last_tile_padded(q, k, v, tile=4):
+    """Pad keys and values with zeros until their tiles are full: the score of such a key is 0, not minus infinity."""
+    behind = -k.shape[-2] % tile
+    k, v = (F.pad(x, (0, 0, 0, behind)) for x in (k, v))
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def last_tile_padded_and_hidden(q, k, v, tile=4):
+    """Pad keys and values until their tiles are full, and hide what was added."""
+    n = k.shape[-2]
+    k, v = (F.pad(x, (0, 0, 0, -n % tile)) for x in (k, v))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores.masked_fill(torch.arange(k.shape[-2]) >= n, -torch.inf).softmax(-1) @ v
+
+
+def a_last_tile_need_not_be_full(attend):
+    """Ones are read from values of ones, even where the last of the tiles is not full."""
+    return all(bool(attend(X[:n, 0], X[:n, 0], torch.ones(n, 8)).allclose(torch.ones(n, 8))) for n in (3, 4, 6))
+
+
 INSIDE = (
     Exhibit(
         "Positions in half precision",
@@ -297,5 +318,16 @@ INSIDE = (
         lambda f: f(W, lambda function, x: function(x)).shape == W.shape,
         ("stanfordnlp/pyvene#242",),
         "reading_heads#experiment-ablation-or-which-heads-does-the-model-need",
+    ),
+    Exhibit(
+        "Padding keys in the last tile",
+        "Outputs are a little too small for some lengths, and right for all lengths that were tried.",
+        "People whose lengths are not multiples of the tile.",
+        last_tile_padded,
+        last_tile_padded_and_hidden,
+        a_last_tile_need_not_be_full,
+        lambda f: torch.allclose(f(W, W, W), F.scaled_dot_product_attention(W, W, W), atol=1e-6),
+        ("tenstorrent/tt-metal#38004", "NVIDIA/TensorRT-LLM#18111"),
+        "fused_kernels#a-bug-from-the-wild-padding-keys-in-the-last-tile",
     ),
 )

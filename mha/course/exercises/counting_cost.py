@@ -1,4 +1,4 @@
-"""Checkers: FLOPs of a call, time under two ceilings, arithmetic intensity with a cache, merged softmaxes."""
+"""Checkers: FLOPs of a call, time under two ceilings, arithmetic intensity with a cache, merged softmaxes, kernels."""
 
 import torch
 from torch import Tensor
@@ -201,4 +201,86 @@ check_join = Exercise(
         ),
     },
     next_step="Next chapter: the cache.",
+)
+
+
+def _shapes() -> list[tuple]:
+    """Heads, queries, keys, width of a head, width of a value, and bytes of a number."""
+    return [(1, 4, 4, 2, 2, 4), (2, 3, 5, 4, 2, 2), (3, 8, 6, 1, 5, 2), (4, 1, 9, 3, 3, 1)]
+
+
+def _moved(h, i, j, d, c, size, *, ends=4, crossings=4, every_head=True) -> int:
+    """Bytes of the explicit formula in three kernels, with places for the usual mistakes."""
+    inputs = (i * d + j * d + j * c + i * c) if ends == 4 else (i * d + j * d + j * c)
+    return size * (h * (inputs + crossings * i * j) if every_head else h * inputs + crossings * i * j)
+
+
+def _any_shape(draw: Draw) -> tuple:
+    return tuple(draw.integer(1, most) for most in (9, 60, 60, 40, 40, 8))
+
+
+check_explicit_bytes = Exercise(
+    name="bytes of the explicit formula",
+    solution=_moved,
+    cases=_shapes,
+    legal=_any_shape,
+    whole=True,
+    mistakes={
+        "this is the fused kernel: no matrix of scores or weights is moved": lambda *a: _moved(*a, crossings=0),
+        "scores and weights are written, but not read again": lambda *a: _moved(*a, crossings=2),
+        "the scores move, but the weights do not": lambda *a: _moved(*a, crossings=2, ends=3),
+        "the softmax reads the scores, and the last product the weights; one of the four crossings is missing": (
+            lambda *a: _moved(*a, crossings=3)
+        ),
+        "the head outputs are not written": lambda *a: _moved(*a, ends=3),
+        "one matrix of scores serves all heads": lambda *a: _moved(*a, every_head=False),
+        "numbers are counted, and not bytes": lambda *a: _moved(*a) // a[-1],
+    },
+    next_step="Next: how many tiles does a block load?",
+)
+
+
+def _blocks() -> list[tuple]:
+    """Number of a block, queries, keys, rows of a block, keys of a tile."""
+    return [(0, 8, 8, 4, 4), (1, 8, 8, 4, 4), (0, 4, 12, 4, 4), (2, 10, 7, 4, 2), (0, 9, 3, 4, 2), (1, 6, 20, 4, 8)]
+
+
+def _last(block, i, j, rows, shift=True, last=1) -> int:
+    """How many keys the block sees, from the first on, with places for the usual mistakes."""
+    behind = min((block + last) * rows, i)
+    return max(0, min(j, behind + (j - i if shift else 0)))
+
+
+def _tiles(block, i, j, rows, tile, **how) -> int:
+    return -(-_last(block, i, j, rows, **how) // tile)
+
+
+def _any_block(draw: Draw) -> tuple:
+    i, j, rows = draw.integer(1, 70), draw.integer(1, 70), draw.integer(1, 20)
+    return draw.integer(0, (i - 1) // rows), i, j, rows, draw.integer(1, 20)
+
+
+check_tiles = Exercise(
+    name="tiles that a block loads",
+    solution=_tiles,
+    cases=_blocks,
+    legal=_any_block,
+    whole=True,
+    mistakes={
+        "the triangle begins at the first key: with other lengths the last query must see the last key": (
+            lambda *a: _tiles(*a, shift=False)
+        ),
+        "the last tile is left out where it is not full": lambda block, i, j, rows, tile: (
+            _last(block, i, j, rows) // tile
+        ),
+        "all tiles are loaded, though the block sees only the first ones": lambda _b, _i, j, _r, tile: -(-j // tile),
+        "only what the first row of the block sees is loaded": (
+            lambda block, i, j, rows, tile: -(-max(0, min(j, block * rows + 1 + j - i)) // tile)
+        ),
+        "the blocks are counted from 1": lambda *a: _tiles(*a, last=0),
+        "keys are counted, and not tiles": lambda block, i, j, rows, _t: _last(block, i, j, rows),
+        "a block whose rows see nothing needs no tile, and not fewer than none": (
+            lambda block, i, j, rows, tile: -(-min(j, min((block + 1) * rows, i) + j - i) // tile)
+        ),
+    },
 )
