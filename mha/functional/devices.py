@@ -99,7 +99,7 @@ def chunk_for(x: Tensor) -> int:
     """Say how many tokens a chunk of the delta rule has, and of linear attention.
 
     Every chunk is a step in Python. At 16,384 tokens chunks of 64 took 33 ms on the GPU, chunks of 256 8.6 ms; on a
-    processor, where the products inside chunks count, 64 is faster.
+    processor, where the products inside chunks count, 256 takes 2.6 times as long as 64.
 
     :param x: keys, or parameters, on the device that computes.
     """
