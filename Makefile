@@ -16,7 +16,7 @@ CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors test-models read zip pdf slides lab notebooks lint bench mutants pages constraints clean
+.PHONY: help book test test-all test-slow test-processors test-models read zip pdf slides lab notebooks lint bench mutants readers pages constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -77,6 +77,9 @@ lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 
 notebooks: .venv/.with-book,test .venv/.trained  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/run_notebooks.py $(NB)
+
+readers: .venv/.with-book,test  ## make the notebooks for readers, in plain Markdown, in _build/readers
+	$(PY) tools/make_readers.py
 
 bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
 	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it
