@@ -1,7 +1,7 @@
 """Make the readers' notebooks: the same code and outputs, and text in the plain Markdown that every program draws.
 
     python tools/make_readers.py                into _build/readers (make readers)
-    python tools/make_readers.py --readme       write README.md with links to where the course is (tools/addresses.py)
+    python tools/make_readers.py --readme FILE  lead the links of a README to where the course is (tools/addresses.py)
 
 The sources speak MyST, which the book draws; JupyterLab, VS Code, Colab and GitHub show much of it as raw text. Here
 directives and roles become plain Markdown and a little HTML without classes. A directive or a role that this tool does
@@ -49,19 +49,23 @@ OPTION = re.compile(r":([\w-]+):\s*(.*)")
 TIMES = re.compile(r"\*\*(\d+ minutes) · (easy|medium|harder)\.\*\*\s*")
 FIGURE, EQUATION, EXERCISE = "Figure", "equation", "Exercise"
 RUN_IT = "../book/how_to_use.md#run-it"  # the note on how to get the package, which the first cells here replace
-TEXTUAL = re.compile(r"(?:[:;,.|]|\b(?:and|by|from|in|of|see|to|with))$")  # after these a work is named as a noun
+TEXTUAL = re.compile(r"(?:[:;,.|]|\b(?:and|by|from|in|of|see|to|with))$", re.IGNORECASE)  # before a work as a noun
 
 SETUP = """\
-**To run this notebook** you need the course's package, `mha`. The next cell looks for it: where it is installed,
-nothing happens, and otherwise the cell installs it.
+*To run this notebook you need the course's package, `mha`. The next cell gets it; where it is there already, nothing
+happens.*
 
-- **Colab, Kaggle:** run the cell once; it takes about a minute. A GPU is not needed.
+<details><summary>In your program</summary>
+
+- **Colab, Kaggle:** run that cell once; it takes about a minute. You need no GPU.
 - **Binder:** the package is there.
 - **JupyterLab, VS Code:** choose the Python of the course's environment `.venv` as the kernel, or let the cell install
   the package into the Python that you have chosen.
-- **GitHub:** read; every output is stored."""
+- **GitHub:** every output is stored, so you can read without running anything.
+
+</details>"""
 INSTALL = """\
-# gets the course's package, where it is missing
+#@title Get the course's package
 import subprocess
 import sys
 from pathlib import Path
@@ -94,7 +98,7 @@ class Place(NamedTuple):
 
 
 @cache
-def parser():
+def myst():
     """The parser of the book."""
     settings = MdParserConfig(enable_extensions=EXTENSIONS, linkify_fuzzy_links=False)
     return create_md_parser(settings, RendererHTML)
@@ -103,7 +107,7 @@ def parser():
 @cache
 def tokens(text):
     """The blocks of a text. They are shared: nobody may change them."""
-    return parser().parse(text, {})
+    return myst().parse(text, {})
 
 
 def directive(token):
@@ -207,11 +211,11 @@ def authors(key):
 def address(key):
     """Where a work is on the web, if its entry says so."""
     fields = bibliography().entries[key].fields
-    found = re.search(r"\\url\{([^}]*)\}", fields.get("howpublished", ""))
-    eprint = fields.get("eprint") or "".join(re.findall(r"^arXiv:([\d.]+)$", fields.get("note", "")))
+    told = " ".join(fields.get(name, "") for name in ("journal", "note", "howpublished"))
+    eprint = fields.get("eprint") or "".join(re.findall(r"arXiv:(\d{4}\.\d{5})", told)[:1])
     if "doi" in fields:
         return f"https://doi.org/{fields['doi']}"
-    return f"https://arxiv.org/abs/{eprint}" if eprint else found[1] if found else ""
+    return f"https://arxiv.org/abs/{eprint}" if eprint else "".join(re.findall(r"\\url\{([^}]*)\}", told))
 
 
 def reference(key):
@@ -330,7 +334,8 @@ class Reader:
         if where.package():
             code = code.replace(NO_COPY, f'    copies.append("{where.package()}")\n')
         text = SETUP + ("\n\n" + " · ".join(links) if links else "")
-        return v4.new_markdown_cell(text), v4.new_code_cell(code)
+        closed = {"cellView": "form", "jupyter": {"source_hidden": True}}
+        return v4.new_markdown_cell(text), v4.new_code_cell(code, metadata=closed)
 
     def end(self):
         """The works that are cited, then the solutions."""
@@ -509,11 +514,10 @@ class Reader:
         return f"[{words}]({'' if stem == self.stem else f'{stem}.ipynb'}#{label})"
 
     def citation(self, keys, as_noun, before):
-        """Author and year, linked to the work: `Name (2017)` as a noun, else `(Name, 2017)`; bare inside brackets."""
-        before = re.sub(r"`[^`]*`|\[[^]]*\]\([^)]*\)", "", before)
-        inside = before.count("(") > before.count(")")
-        tail = before.rstrip()
-        as_noun = as_noun or not tail or (not inside and bool(TEXTUAL.search(tail)))
+        """Author and year, linked to the work: `Name (2017)` as a noun, else `(Name, 2017)`."""
+        before = re.sub(r"`[^`]*`|\[[^]]*\]\([^)]*\)", "", before).rstrip()
+        as_noun = as_noun or not before or bool(TEXTUAL.search(before))
+        opens, closes = ("", "") if as_noun or before.endswith("(") else "()"
         names = []
         for key in map(str.strip, keys):
             if key not in bibliography().entries:
@@ -522,9 +526,7 @@ class Reader:
             year = bibliography().entries[key].fields["year"]
             words = f"{authors(key)} ({year})" if as_noun else f"{authors(key)}, {year}"
             names.append(f"[{words}]({address(key) or f'#ref-{key}'})")
-        if as_noun:
-            return ", ".join(names)
-        return "; ".join(names) if inside else f"({'; '.join(names)})"
+        return opens + (", " if as_noun else "; ").join(names) + closes
 
 
 def plain_code(cell):
@@ -575,13 +577,13 @@ def write(folder: Path, addresses: Addresses | None = None) -> list[Path]:
 
 
 def main():
-    options = argparse.ArgumentParser(description="Make the readers' notebooks.")
-    options.add_argument("folder", nargs="?", type=Path, default=TARGET, help="default: _build/readers, emptied first")
-    options.add_argument("--readme", action="store_true", help="lead the links of README.md to where the course is")
-    options = options.parse_args()
+    parser = argparse.ArgumentParser(description="Make the readers' notebooks.")
+    parser.add_argument("folder", nargs="?", type=Path, default=TARGET, help="default: _build/readers, emptied first")
+    parser.add_argument("--readme", type=Path, help="only lead the links of this README to where the course is")
+    options = parser.parse_args()
     if options.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(known().readme(readme.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+        text = known().readme(options.readme.read_text(encoding="utf-8"))
+        options.readme.write_text(text, encoding="utf-8", newline="\n")
         return
     if options.folder == TARGET:
         shutil.rmtree(TARGET, ignore_errors=True)

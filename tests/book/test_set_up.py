@@ -331,11 +331,11 @@ def test_the_installed_package_holds_all_that_it_needs(tmp_path):
 # ---- continuous integration
 
 
-def test_every_action_is_pinned_by_commit_and_may_only_read():
+def test_every_action_is_pinned_by_commit_and_may_only_read_but_to_publish():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         text = path.read_text(encoding="utf-8")
         uses = re.findall(r"uses: (.*)", text)
         assert uses
         assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use) for use in uses), uses
         assert "\npermissions:\n  contents: read\n\n" in text
-        assert re.findall(r"(\S+): write", text) == ["pages", "id-token"]
+        assert re.findall(r"(\S+): write", text) == ["contents", "pages", "id-token"]
