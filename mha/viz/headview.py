@@ -170,7 +170,7 @@ def _sharpest(weights: np.ndarray) -> int:
     return int((abs(weights).max(-1) - equal).sum(0).round(3).argmax())  # rounded: alike on every processor
 
 
-BARE = '<p class="bare"><b>Run this cell to choose heads and tokens.</b></p>'  # the style hides it
+BARE = '<p class="bare">Run this cell to choose heads and tokens.</p>'  # the style hides it
 
 
 def write_page(layers: list[Layer], together: bool = False) -> str:
