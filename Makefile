@@ -66,6 +66,9 @@ _build/html/index.html:
 zip: book  ## pack the built book into one file that can be read without a server
 	$(PY) -c "import shutil; print(shutil.make_archive('_build/multi-head-attention', 'zip', '_build', 'html'))"
 
+readers: .venv/.with-book,test  ## make the notebooks for readers, in plain Markdown, in _build/readers
+	$(PY) tools/make_readers.py
+
 pdf: book .venv/.with-pdf  ## print the built book into one file, solutions at the end (needs Chromium)
 	$(PY) tools/make_pdf.py
 
@@ -77,9 +80,6 @@ lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 
 notebooks: .venv/.with-book,test .venv/.trained  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/run_notebooks.py $(NB)
-
-readers: .venv/.with-book,test  ## make the notebooks for readers, in plain Markdown, in _build/readers
-	$(PY) tools/make_readers.py
 
 bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
 	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it

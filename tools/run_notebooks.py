@@ -34,9 +34,9 @@ NOTEBOOK_METADATA = {
 }
 TIMEOUT = 180  # seconds for one cell, as in the tests
 CELL_METADATA = ("mystnb", "tags", "tolerance")  # everything else is a trace of some editor
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FOLDED = {"source_hidden": True, "outputs_hidden": True}  # JupyterLab shows a bar instead of the cell
 SOLUTION = re.compile(r"^:::\{solution-(start|end)\}", re.MULTILINE)
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ThisPython(KernelSpecManager):
