@@ -4,10 +4,15 @@ Programs clean such HTML with lists of tags and attributes that they allow. The 
 that of JupyterLab 4: no style, no script, nothing drawn as SVG, no controls, and no class that a style could find.
 """
 
+import re
+
 from bs4 import BeautifulSoup
 
 GONE = ("script", "style", "textarea", "option")  # with all that is in them
-KEPT = ["a", "b", "blockquote", "br", "caption", "code", "dd", "del", "details", "div", "dl", "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "ins", "kbd", "li", "ol", "p", "pre", "s", "section", "small", "span", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"]
+KEPT = re.compile(
+    "a|b|blockquote|br|caption|code|dd|del|details|div|dl|dt|em|figcaption|figure|h[1-6]|hr|i|img|kbd|li|ol|p|pre|s|"
+    "section|small|span|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|ul"
+)
 ATTRIBUTES = {"img": {"src", "alt", "width", "height"}, "a": {"href"}, "td": {"colspan"}, "th": {"colspan", "scope"}}
 
 
@@ -17,7 +22,7 @@ def cleaned(page: str) -> BeautifulSoup:
     for tag in soup.find_all(GONE):
         tag.decompose()
     for tag in soup.find_all(True):
-        if tag.name not in KEPT:
+        if not KEPT.fullmatch(tag.name):
             tag.unwrap()
         else:
             tag.attrs = {key: value for key, value in tag.attrs.items() if key in ATTRIBUTES.get(tag.name, ())}

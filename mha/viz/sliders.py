@@ -109,7 +109,8 @@ STYLE = (
     ".mha-frames{margin:.5em 0 1.2em;max-width:44em}.mha-frames label{display:grid;align-items:center;gap:.2em 1em;"
     "grid-template-columns:11em 1fr 9em;text-align:left}.mha-frames input{accent-color:#0b6e99}"
     ".mha-frames output{font-weight:600}.mha-frames svg{width:100%;height:auto;margin-top:.6em}"
-    ".mha-frames svg[hidden],.mha-frames .bare{display:none}.mha-frames img{max-width:100%}@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
+    ".mha-frames svg[hidden],.mha-frames .bare{display:none}.mha-frames img{max-width:100%}"
+    "@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
     ".mha-frames input{grid-row:2;grid-column:1/3}}"
 )
 OF_TWO = (
