@@ -14,6 +14,7 @@ A notebook that was removed comes back. Running cells, opening and closing are c
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -35,7 +36,7 @@ def digest(content):
 
 
 def known(folder):
-    """What was written last, as a hash for each name; nothing where the list cannot be read: then all is the reader's."""
+    """What was written last, as a hash for each name. Where the list cannot be read, all is taken for the reader's."""
     try:
         found = json.loads((folder / MADE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -48,10 +49,11 @@ def update(folder, make=write):
 
     :param folder: made where it is missing.
     :param make: writes all notebooks into a folder and returns their paths.
-    :returns: all names in the order of the course, and the names of which both the reader and the course have new ones.
+    :returns: all names in the order of the course; and for each notebook that both the reader and the course changed,
+        the file in which the course's new one is.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made, both = known(folder), []
+    made, both = known(folder), {}
     with tempfile.TemporaryDirectory() as new:
         names = [path.name for path in make(Path(new))]
         for name in names:
@@ -60,11 +62,18 @@ def update(folder, make=write):
             if not mine.exists() or digest(mine.read_bytes()) in (before, now):
                 store(mine, content)
             elif now != before:
-                store(mine.with_suffix(".new.ipynb"), content)
-                both.append(name)
+                both[name] = beside(mine, made)
+                made[both[name].name] = now
+                store(both[name], content)
             made[name] = now
     store(folder / MADE, (json.dumps(made, indent=1) + "\n").encode())
     return names, both
+
+
+def beside(mine, made):
+    """The file for the course's new notebook beside the reader's: one that the reader has not changed either."""
+    files = (mine.with_suffix(f".new{number if number > 1 else ''}.ipynb") for number in itertools.count(1))
+    return next(new for new in files if not new.exists() or digest(new.read_bytes()) == made.get(new.name))
 
 
 def store(path, content):
@@ -86,30 +95,30 @@ def kernel(folder):
     return folder
 
 
-def command(folder, first, port=None, browser=True):
+def command(folder, first, port=None, browser=True, more=()):
     """How JupyterLab is started: on this machine only, in the reader's folder, with one notebook open."""
     begin = [sys.executable, "-m", "jupyterlab", str(folder / first), f"--ServerApp.root_dir={folder}"]
     options = ["--ip=127.0.0.1", *([f"--port={port}"] if port else []), *([] if browser else ["--no-browser"])]
-    return [*begin, *options, "--LabApp.news_url=None"]
+    return [*begin, *options, "--LabApp.news_url=None", *more]
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Open the course in JupyterLab.")
+    parser = argparse.ArgumentParser(description="Open the course in JupyterLab, which gets all further options.")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="default: my-course")
     parser.add_argument("--port", type=int, help="default: the first free one from 8888 on")
     parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
     parser.add_argument("--only-write", action="store_true", help="write the notebooks and start nothing")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()
     folder = options.folder.resolve()
     names, both = update(folder)
     print(f"{len(names)} notebooks: {folder}")
-    for name in both:
-        print(f"  {name}: yours stays, and the course has a new one: {Path(name).with_suffix('.new.ipynb')}")
+    for name, new in both.items():
+        print(f"  {name}: yours stays, and the course has a new one: {new.name}")
     if options.only_write:
         return 0
     with tempfile.TemporaryDirectory(prefix="kernel-", ignore_cleanup_errors=True) as place:
         there = os.pathsep.join([str(kernel(Path(place))), *filter(None, [os.environ.get("JUPYTER_PATH")])])
-        run = command(folder, names[0], options.port, not options.no_browser)
+        run = command(folder, names[0], options.port, not options.no_browser, more)
         print("JupyterLab opens. Ctrl+C ends it.", flush=True)
         try:
             return subprocess.run(run, env={**os.environ, "JUPYTER_PATH": there}, cwd=folder, check=False).returncode

@@ -4,7 +4,7 @@ It is ``.mha_progress.json`` in the home folder, or the file that the variable `
 
     {
      "version": 2,
-     "solved": {"masking.check_allowed": "2026-05-01T18:30:00+00:00", "split_and_merge.check_split": null},
+     "solved": {"masking.check_causal": "2026-05-01T18:30:00+00:00", "split_and_merge.check_split": null},
      "quiz": {"masking": {"right": 4, "of": 5, "first": "2026-05-01T18:45:00+00:00"}}
     }
 
@@ -16,8 +16,8 @@ It is ``.mha_progress.json`` in the home folder, or the file that the variable `
 - Other keys are kept as they are.
 
 A page has no such file and today keeps no ticks. Its names are the same: the exercise is the one whose stub calls
-``masking.check_allowed``; the questions of the quiz ``masking`` have the ids ``quiz-masking-1``, ``quiz-masking-2`` and so
-on. What keeps ticks in a browser writes this same JSON under one key of ``localStorage``, ``mha-progress``.
+``masking.check_causal``; the questions of the quiz ``masking`` have the ids ``quiz-masking-1``, ``quiz-masking-2`` and
+so on. What keeps ticks in a browser writes this same JSON under one key of ``localStorage``, ``mha-progress``.
 
 A file is written whole or not at all. Two notebooks may write at the same time: each adds to what is there. A file that
 cannot be read is put aside under another name and never removed.
@@ -127,7 +127,7 @@ def _alone() -> Iterator[None]:
 def note_solved(name: str, today: Callable[[str], str] = str) -> None:
     """Note an exercise as solved; the first time counts.
 
-    :param name: the chapter's topic, a dot, the checker: "masking.check_allowed".
+    :param name: the chapter's topic, a dot, the checker: "masking.check_causal".
     :param today: gives for a name in an old file the name it has now; the same unless given.
     """
 

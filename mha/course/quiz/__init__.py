@@ -23,15 +23,13 @@ class Quiz:
         self.chapter, self.questions = chapter, questions
 
     def answer(self, letters: str) -> None:
-        """Say how many answers are right, and keep the result for :func:`~mha.course.exercises.progress`.
+        """Say how many answers are right, and keep the result for ``mha.course.exercises.progress()``.
 
         :param letters: one for each question, in their order: "b a c a d"; what is between them does not count.
         :Raises: ValueError for another number of letters than questions, or a letter that a question does not have.
         """
         if not isinstance(letters, str):
-            raise TypeError(
-                f"letters = {letters!r}: give one text with a letter for each question, such as 'b a c a d'"
-            )
+            raise TypeError(f"letters = {letters!r}: give one text, a letter for each question, such as 'b a c a d'")
         given, number = re.findall(r"[^\W\d_]", letters.lower()), len(self.questions)
         if len(given) != number:
             raise ValueError(f"letters = {letters!r} are {len(given)}, but there are {number} questions: one for each")
@@ -39,9 +37,8 @@ class Quiz:
         for n, (letter, question) in enumerate(zip(given, self.questions, strict=True), 1):
             known = dict(zip(string.ascii_lowercase, (right for _, _, right in question.answers()), strict=False))
             if letter not in known:
-                raise ValueError(
-                    f"letters = {letters!r}: question {n} has no answer {letter!r}, but {', '.join(known)}"
-                )
+                there = ", ".join(known)
+                raise ValueError(f"letters = {letters!r}: question {n} has no answer {letter!r}, but {there}")
             rights.append(known[letter])
         wrong = ", ".join(f"{n}{given[n - 1]}" for n, right in enumerate(rights, 1) if not right)
         print(f"{sum(rights)} of {number} right." + (f" Open these answers and read why: {wrong}." if wrong else ""))
