@@ -9,7 +9,7 @@ It holds the readers' notebooks (`tools/make_readers.py`). A second call keeps w
 - only the reader changed it: it stays;
 - both did: it stays, and the course's new one is written beside it as NAME.new.ipynb.
 
-A notebook that was removed comes back. Running cells, opening and closing are changes, too, once they are saved.
+A notebook that was removed comes back. A change is another text, another code or another output; opening is none.
 """
 
 import argparse
@@ -31,8 +31,26 @@ HERE = "Python 3 (the course)"
 
 
 def digest(content):
-    """A short name for the bytes of a file."""
+    """A short name for what a notebook says: its cells and outputs, not what JupyterLab notes when it is opened."""
+    try:
+        cells = [
+            [cell["cell_type"], "".join(cell["source"]), [_said(output) for output in cell.get("outputs", ())]]
+            for cell in json.loads(content)["cells"]
+        ]
+        content = json.dumps(cells, sort_keys=True).encode()
+    except (ValueError, KeyError, TypeError):
+        pass  # it is no notebook: then its bytes count
     return hashlib.sha256(content).hexdigest()
+
+
+def _said(output):
+    """An output without counts and notes; its lines may be a list or one text."""
+    data = {kind: _joined(lines) for kind, lines in output.get("data", {}).items()}
+    return [output["output_type"], _joined(output.get("text", "")), data, output.get("traceback", [])]
+
+
+def _joined(lines):
+    return "".join(lines) if isinstance(lines, list) else lines
 
 
 def known(folder):
@@ -85,21 +103,25 @@ def store(path, content):
     os.replace(part, path)
 
 
-def kernel(folder):
-    """Write a kernel that is the Python that runs this script; returns the folder in which Jupyter looks for it."""
-    place = folder / "kernels" / "python3"
+def settings(folder):
+    """Write a kernel that is the Python that runs this script, and no question about news; returns the environment."""
+    place, page = folder / "kernels" / "python3", folder / "labconfig"
     place.mkdir(parents=True)
+    page.mkdir()
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": HERE, "language": "python", "metadata": {"debugger": True}}
     (place / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
-    return folder
+    quiet = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (page / "page_config.json").write_text(json.dumps(quiet), encoding="utf-8")
+    first = {"JUPYTER_PATH": folder, "JUPYTER_CONFIG_PATH": folder}  # the user's own come after it
+    return {name: os.pathsep.join([str(one), *filter(None, [os.environ.get(name)])]) for name, one in first.items()}
 
 
 def command(folder, first, port=None, browser=True, more=()):
     """How JupyterLab is started: on this machine only, in the reader's folder, with one notebook open."""
     begin = [sys.executable, "-m", "jupyterlab", str(folder / first), f"--ServerApp.root_dir={folder}"]
     options = ["--ip=127.0.0.1", *([f"--port={port}"] if port else []), *([] if browser else ["--no-browser"])]
-    return [*begin, *options, "--LabApp.news_url=None", *more]
+    return [*begin, *options, *more]
 
 
 def main():
@@ -117,11 +139,10 @@ def main():
     if options.only_write:
         return 0
     with tempfile.TemporaryDirectory(prefix="kernel-", ignore_cleanup_errors=True) as place:
-        there = os.pathsep.join([str(kernel(Path(place))), *filter(None, [os.environ.get("JUPYTER_PATH")])])
         run = command(folder, names[0], options.port, not options.no_browser, more)
         print("JupyterLab opens. Ctrl+C ends it.", flush=True)
         try:
-            return subprocess.run(run, env={**os.environ, "JUPYTER_PATH": there}, cwd=folder, check=False).returncode
+            return subprocess.run(run, env=os.environ | settings(Path(place)), cwd=folder, check=False).returncode
         except KeyboardInterrupt:
             return 0
 

@@ -1,6 +1,7 @@
 """`make lab` without a browser: the reader's folder keeps the reader's work, and gets what is new in the course."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,8 +98,40 @@ def test_without_its_list_everything_is_taken_for_the_readers(folder, course, br
     assert held(folder)["01_a.ipynb"] == "one"
 
 
-def test_the_kernel_is_the_python_that_opens_the_course(tmp_path):
-    spec = json.loads((lab.kernel(tmp_path) / "kernels" / "python3" / "kernel.json").read_text("utf8"))
+def test_what_jupyterlab_notes_when_a_notebook_is_opened_is_no_change():
+    """It writes its own version, takes counts away, and joins or splits lines."""
+    out = {"output_type": "stream", "name": "stdout", "text": ["a\n", "b"]}
+    shown = {"output_type": "execute_result", "data": {"text/plain": ["1"]}, "metadata": {}, "execution_count": 1}
+    cell = {
+        "cell_type": "code",
+        "source": ["x = 1\n", "x"],
+        "outputs": [out, shown],
+        "metadata": {},
+        "execution_count": 1,
+    }
+    opened = {**cell, "source": "x = 1\nx", "metadata": {"trusted": True}, "execution_count": None}
+    opened["outputs"] = [{**out, "text": "a\nb"}, {**shown, "data": {"text/plain": "1"}, "execution_count": 7}]
+
+    def named(cell, **metadata):
+        return lab.digest(json.dumps({"cells": [cell], "metadata": metadata}).encode())
+
+    assert named(cell) == named(opened, kernelspec={"display_name": "other"})
+    for change in (
+        {"source": ["x = 2\n", "x"]},
+        {"cell_type": "markdown"},
+        {"outputs": [out]},
+        {"outputs": [{**out, "text": "c"}, shown]},
+        {"outputs": [out, {**shown, "data": {"text/plain": "2"}}]},
+    ):
+        assert named({**cell, **change}) != named(cell)
+    assert lab.digest(b"no notebook") != lab.digest(b"neither")
+
+
+def test_the_kernel_is_the_python_that_opens_the_course(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", "mine")
+    found = lab.settings(tmp_path)
+    assert found["JUPYTER_PATH"] == os.pathsep.join([str(tmp_path), "mine"])
+    spec = json.loads((tmp_path / "kernels" / "python3" / "kernel.json").read_text("utf8"))
     assert spec["argv"] == [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 
 
