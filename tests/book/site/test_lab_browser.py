@@ -7,6 +7,7 @@ through the program's own object, which the page gives when the server is told t
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,10 +27,9 @@ OPEN = f"""name => {{
   jupyterapp.commands.execute('docmanager:open', {{path: name, ...(kernel ? {{kernel: {{id: kernel.id}}}} : {{}})}});
 }}"""
 BRING = f"at => {BOOK}.content.scrollToItem(at, 'start').then(() => true)"
-RUN = f"""async at => {{
+RUN = f"""at => {{
   {BOOK}.content.activeCellIndex = at;
-  await jupyterapp.commands.execute('notebook:run-cell');
-  return {BOOK}.content.widgets[at].model.sharedModel.getSource();
+  jupyterapp.commands.execute('notebook:run-cell');
 }}"""
 WRITE = f"([at, text]) => {{ {BOOK}.content.widgets[at].model.sharedModel.setSource(text); }}"
 READY = f"() => {BOOK}.sessionContext.session?.kernel?.status === 'idle'"
@@ -64,13 +64,13 @@ def server(folder):
     home = {"MHA_PROGRESS": str(folder.with_name("solved.json")), "JUPYTER_CONFIG_DIR": str(folder.with_name("config"))}
     home |= {"JUPYTER_DATA_DIR": str(folder.with_name("data")), "JUPYTER_RUNTIME_DIR": str(folder.with_name("runtime"))}
     log, address = folder.with_name("log.txt"), f"http://127.0.0.1:{port}"
-    with log.open("w") as told, subprocess.Popen(run, stdout=told, stderr=told, env=os.environ | home) as process:
+    own = {"stdout": log.open("w"), "stderr": subprocess.STDOUT, "env": os.environ | home, "start_new_session": True}
+    with own["stdout"], subprocess.Popen(run, **own) as process:
         try:
             wait_for(lambda: answers(address), process, log)
             yield address
         finally:
-            urllib.request.urlopen(urllib.request.Request(f"{address}/api/shutdown", method="POST"), timeout=20).close()
-            process.wait(30)
+            os.killpg(process.pid, signal.SIGTERM)  # the server, which ends its kernel, and what started it
 
 
 def answers(address):
@@ -162,8 +162,9 @@ def test_the_quiz_can_be_read_before_it_is_trusted_and_be_answered_after_it_ran(
     shot(tab, "quiz_untrusted")
     assert output.locator("style, script").count() == 0
     lines = output.inner_text().splitlines()
-    assert [line[:2] for line in lines if re.match(r"\d\. ", line)] == ["1.", "2.", "3.", "4.", "5."]
-    assert sum(line.startswith("a) ") for line in lines) == 5
+    number = sum(line.startswith("a) ") for line in lines)
+    assert number >= 5
+    assert [line[:2] for line in lines if re.match(r"\d\. ", line)] == [f"{n}." for n in range(1, number + 1)]
     assert "Right." not in output.inner_text()
 
     start = next(
@@ -182,16 +183,10 @@ def test_the_quiz_can_be_read_before_it_is_trusted_and_be_answered_after_it_ran(
 
 
 def test_an_exercise_is_solved_and_noted(tab, folder):
-    """As a new reader would: the cells before it ran, then the stub is filled in."""
+    """As a new reader would: the stub is filled in, and the cell runs."""
     at = find(folder, CHAPTER, "check_softmax(my_softmax)")
-    stub = cell(tab, at)
-    assert "Not solved yet." in stub.inner_text()
-    imports = next(
-        n for n, one in enumerate(cells(folder, CHAPTER)) if "from mha.course.exercises" in "".join(one["source"])
-    )
-    before = "".join(cells(folder, CHAPTER)[imports]["source"]).partition("def ")[0] if imports == at else ""
-    if imports != at:
-        tab.evaluate(RUN, imports)
+    assert "Not solved yet." in cell(tab, at).inner_text()
+    before = "".join(cells(folder, CHAPTER)[at]["source"]).partition("def ")[0]  # what it imports
     tab.evaluate(WRITE, [at, before + SOFTMAX])
     tab.evaluate(RUN, at)
     cell(tab, at).get_by_text("✓ softmax: right on").wait_for()
@@ -207,7 +202,7 @@ def test_a_slider_shows_its_picture_and_its_settings_before_it_is_trusted(tab, f
     opened(tab, name)
     output = cell(tab, at).locator(".jp-OutputArea")
     output.get_by_text("Run this cell to choose.").wait_for()
-    assert output.inner_text().startswith("Width of the head: d_k = 1, d_k = 4")
+    assert "Width of the head: d_k = 1, d_k = 4" in output.inner_text()
     assert output.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth > 100)")
     assert output.locator("input").count() == 0
     shot(tab, "slider_untrusted")
