@@ -40,8 +40,8 @@ test-all: test test-slow  ## everything: make test, and the built book in a brow
 	$(PY) tools/other_processors.py --oldest
 
 # The second tier alone. Plain `pytest` leaves out what is marked slow, and tests/book/site, which reads the built book.
-test-slow: book
-	$(PY) -m pytest -m slow -o norecursedirs=".* _build node_modules" --durations=10 tests
+test-slow: book .venv/.with-lab
+	$(PY) -m pytest -m slow -o norecursedirs=".* _build my-course node_modules" --durations=10 tests
 
 test-processors: .venv/.with-book,test .venv/.trained  ## run all notebooks as older processors would, with one thread and with two
 	$(PY) tools/other_processors.py
@@ -75,8 +75,8 @@ pdf: book .venv/.with-pdf  ## print the built book into one file, solutions at t
 slides: .venv/.with-book,test | _build/html/index.html  ## make slides of the built chapters (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/make_slides.py $(NB)
 
-lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
-	$(PY) -m jupyterlab notebooks
+lab: .venv/.with-book,test .venv/.with-lab .venv/.trained  ## open the course in JupyterLab, in the folder my-course; what you change there stays
+	$(PY) tools/open_lab.py $(if $(filter command line environment,$(origin PORT)),--port $(PORT))
 
 notebooks: .venv/.with-book,test .venv/.trained  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/run_notebooks.py $(NB)

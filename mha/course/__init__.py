@@ -25,6 +25,9 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "counting_cost",
     "cache_and_sharing",
     "across_machines",
+    "say_nothing",
+    "compress",
+    "overwrite",
     "collaborate",
     "overlap",
     "route",
@@ -32,8 +35,5 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "sparsify",
     "merge_and_deepen",
     "feed_back",
-    "say_nothing",
-    "compress",
-    "overwrite",
     "choosing",
 )

@@ -1,7 +1,8 @@
 """An interactive view of the attention weights of a model, in one piece of HTML: no server, no network, no kernel.
 
 It works in a notebook and in a static page, with a mouse, a finger or a keyboard, on light and on dark pages. Where
-scripts are stripped a plain table stays.
+scripts are stripped a plain table stays. Where the style is stripped, too, as in a notebook that its program does not
+trust yet, a line above the table says to run the cell.
 
 :Taught in: reading_heads.
 """
@@ -169,6 +170,9 @@ def _sharpest(weights: np.ndarray) -> int:
     return int((abs(weights).max(-1) - equal).sum(0).round(3).argmax())  # rounded: alike on every processor
 
 
+BARE = '<p class="bare">Run this cell to choose heads and tokens.</p>'  # the style hides it
+
+
 def write_page(layers: list[Layer], together: bool = False) -> str:
     """Put style, notes, table, data and script together.
 
@@ -189,7 +193,7 @@ def write_page(layers: list[Layer], together: bool = False) -> str:
     letters = f"--words:{WORDS}pt;--small:{SMALL}pt;--first:{COLORS[0]}"
     style = f"<style>.mha-hv{{{letters}}}{_file('headview.css')}</style>"
     opening = f'<div class="mha-hv" data-view="{name}" data-lm-suppress-shortcuts="true">'  # JupyterLab: our arrows
-    return f"{opening}{style}{notes}{fallback}</div><script>{script}</script>"
+    return f"{opening}{style}{BARE}{notes}{fallback}</div><script>{script}</script>"
 
 
 def _file(name: str) -> str:

@@ -1,5 +1,8 @@
 """Small pictures that change with sliders and buttons: every state is computed in the notebook, the page only shows it.
 
+Sliders, buttons and drawings are made by the script. Where it does not run there is one picture, as an image, and a
+line that says which settings exist; a notebook that its program does not trust yet shows the same.
+
 :Taught in: why_scale, masking, split_and_merge, counting_cost.
 """
 
@@ -7,9 +10,11 @@ import hashlib
 import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
+from urllib.parse import quote
 
 from mha.checks import checked, described
 from mha.viz.palette import LETTERS
@@ -90,7 +95,8 @@ def roof(ridge, points: Mapping) -> str:
 
 
 SCRIPT = (
-    "(()=>{const f=document.getElementById(%s),i=[...f.querySelectorAll('fieldset,input[type=range]')],"
+    "(()=>{const f=document.getElementById(%s);f.querySelectorAll('.still').forEach(x=>x.remove());"
+    "f.insertAdjacentHTML('beforeend',%s);const i=[...f.querySelectorAll('fieldset,input[type=range]')],"
     "s=[...f.querySelectorAll('svg')],show=()=>{let at=0;i.forEach(x=>{"
     "if(x.elements){at=2*at+ +x.elements[1].checked;return}"
     "const name=JSON.parse(x.dataset.names)[x.value];at=at*(+x.max+1)+ +x.value;"
@@ -103,7 +109,8 @@ STYLE = (
     ".mha-frames{margin:.5em 0 1.2em;max-width:44em}.mha-frames label{display:grid;align-items:center;gap:.2em 1em;"
     "grid-template-columns:11em 1fr 9em;text-align:left}.mha-frames input{accent-color:#0b6e99}"
     ".mha-frames output{font-weight:600}.mha-frames svg{width:100%;height:auto;margin-top:.6em}"
-    ".mha-frames svg[hidden]{display:none}@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
+    ".mha-frames svg[hidden],.mha-frames .bare{display:none}.mha-frames img{max-width:100%}"
+    "@media(max-width:40em){.mha-frames label{grid-template-columns:1fr auto}"
     ".mha-frames input{grid-row:2;grid-column:1/3}}"
 )
 OF_TWO = (
@@ -174,15 +181,38 @@ class Frames:
             picture if number == self.at else picture.replace("<svg ", "<svg hidden ", 1)
             for number, picture in enumerate(self.pictures)
         )
+        moving = f'{"".join(asked)}<div role="img" aria-label="{html.escape(self.alt)}">{drawn}</div>'
+        script = SCRIPT % (json.dumps(name), _in_script(moving))
         return (
-            f'<figure class="mha-frames" id="{name}"><style>{style}</style>{"".join(asked)}'
-            f'<div role="img" aria-label="{html.escape(self.alt)}">{drawn}</div>'
-            f"<script>{SCRIPT % json.dumps(name)}</script></figure>"
+            f'<figure class="mha-frames" id="{name}"><style>{style}</style>{self._still()}'
+            f"<script>{script}</script></figure>"
         )
+
+    def _still(self) -> str:
+        """Write what is shown until the script runs: the settings in words, and the picture of one of them."""
+        asked = zip(self.questions, self.answers, self.start, strict=True)
+        settings = "; ".join(f"{question} {', '.join(names)} (here: {names[at]})" for question, names, at in asked)
+        line = f'<p class="still">{html.escape(settings)}. <b class="bare">Run this cell to choose.</b></p>'
+        return f'{line}<p class="still">{_image(self.pictures[self.at], self.alt)}</p>'
 
     def __repr__(self) -> str:
         asked = zip(self.questions, self.answers, strict=True)
         return " ".join([*(f"{question} {', '.join(names)}." for question, names in asked), self.alt])
+
+
+def _in_script(text: str) -> str:
+    """Write a text as a literal of a script that nothing in it can end."""
+    return re.sub("<(?=[/!])", r"\\u003c", json.dumps(text, ensure_ascii=False))
+
+
+def _image(picture: str, alt: str) -> str:
+    """Write a drawing as an image on white: an image does not know the colors of its page."""
+    box = re.search(r'viewBox="\S+ \S+ (\S+) ', picture)
+    width = f' width="{1.4 * float(box[1]):.0f}"' if box else ""
+    whole = re.sub(r' style="[^"]*"', "", picture, count=1) if box else picture
+    around = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" style="background:#fff"'
+    address = quote(whole.replace("<svg ", f"<svg {around} ", 1), safe=" /:=,;()")
+    return f'<img{width} src="data:image/svg+xml,{address}" alt="{html.escape(alt)}">'
 
 
 def _slider(question: str, names: list[str], at: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
+from untrusted import cleaned
 
 from mha.course import TOPICS, quiz
 from mha.course.quiz.page import Question, page, plain
@@ -67,6 +68,21 @@ def test_it_can_be_read_by_everyone(chapter):
         for answer in section.find_all("details"):
             assert answer.summary.text
             assert answer.p.b.text == ("✓ Right." if "right" in answer.get("class", []) else "✗ No.")
+
+
+@every_chapter
+def test_a_program_that_takes_the_style_away_shows_numbers_letters_and_what_to_do(chapter):
+    """They are text, and only a style hides it."""
+    left = cleaned(page(chapter, questions(chapter)))
+    assert next(left.stripped_strings) == "Run this cell to answer."
+    for n, (section, question) in enumerate(zip(left.find_all("section"), questions(chapter), strict=True), 1):
+        assert section.p.text == f"{n}. {question.text.replace('`', '')}"
+        texts = [
+            f"{letter}) {text.replace('`', '')}"
+            for letter, (text, _, _) in zip("abcde", question.answers(), strict=False)
+        ]
+        assert [answer.summary.text for answer in section.find_all("details")] == texts
+    assert ".mha-quiz .bare{display:none}" in page(chapter, questions(chapter))
 
 
 def test_what_a_question_says_is_text_and_never_markup():

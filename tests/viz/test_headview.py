@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from bs4 import BeautifulSoup
+from untrusted import cleaned
 
 import mha
 from mha import HeadView
@@ -93,6 +94,16 @@ def test_without_scripts_a_table_says_where_each_word_looks_most():
     cells = [[cell.text for cell in line.find_all("td")] for line in soup.find_all("tr")[1:]]
     assert cells == [["x 1.00", "nothing"], ["y 1.00", "x 1.00"], ["z 1.00", "nothing"]]
     assert "open" in soup.find("details").attrs
+
+
+def test_a_program_that_takes_the_style_away_shows_the_table_and_what_to_do():
+    w = torch.eye(4).repeat(1, 2, 1, 1)
+    left = cleaned(HeadView(w, WORDS)._repr_html_())
+    assert next(left.stripped_strings) == "Run this cell to choose heads and tokens."
+    heads, *lines = ([cell.text for cell in line.find_all(["th", "td"])] for line in left.table.find_all("tr"))
+    assert heads == ["", "head 0", "head 1"]
+    assert lines == [[word, f"{word} 1.00", f"{word} 1.00"] for word in WORDS]
+    assert ".mha-hv .bare{display:none}" in HeadView(w, WORDS)._repr_html_()
 
 
 def test_the_table_counts_words_that_are_looked_at_alike():

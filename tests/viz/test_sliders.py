@@ -3,9 +3,12 @@
 import html
 import json
 import re
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
+from bs4 import BeautifulSoup
+from untrusted import cleaned
 
 from mha.viz import palette, sliders
 
@@ -13,8 +16,13 @@ TWO = {"one <b>": sliders.bars({"a": [0.25, 0.75]}), "two": sliders.bars({"a": [
 ALT = "Two bars, first a quarter and three quarters, then one and zero."
 
 
-def test_only_the_first_picture_is_shown_without_a_script():
-    page = sliders.Frames(TWO, "Which?", ALT)._repr_html_()
+def moving(frames):
+    """What the script puts in place of the one picture."""
+    return json.loads(re.search(r"'beforeend',(\".*?\")\);const", frames._repr_html_())[1])
+
+
+def test_the_script_shows_only_the_first_picture():
+    page = moving(sliders.Frames(TWO, "Which?", ALT))
     assert re.findall(r"<svg (hidden )?viewBox", page) == ["", "hidden "]
     assert re.findall(r'<label><input type="radio" name="[^"]+"( checked)?>(.+?)</label>', page) == [
         (" checked", "one &lt;b&gt;"),
@@ -30,7 +38,7 @@ SIX = {(color, size): sliders.bars({f"{size} {color}": [0.5]}) for color in COLO
 
 
 def test_two_answers_are_buttons_and_more_are_a_slider():
-    page = (shown := sliders.Frames(SIX, ("Color?", "Size?"), ALT))._repr_html_()
+    page = moving(shown := sliders.Frames(SIX, ("Color?", "Size?"), ALT))
     ((question, scale, names),) = re.findall(r'<span>(.+?)</span> <input type="range" (.+?) aria.+?names="(.+?)"', page)
     assert (question, scale) == ("Color?", 'min="0" max="2" value="0"')
     assert tuple(json.loads(html.unescape(names))) == COLORS
@@ -43,7 +51,7 @@ def test_two_answers_are_buttons_and_more_are_a_slider():
 
 def test_it_opens_on_the_picture_that_is_named():
     shown = sliders.Frames(SIX, ("Color?", "Size?"), ALT, start=("blue", "large"))
-    page = shown._repr_html_()
+    page = moving(shown)
     assert [mark == "" for mark in re.findall(r"<svg (hidden )?viewBox", page)] == [n == 3 for n in range(6)]
     assert 'value="1" aria-valuetext="blue"' in page
     assert "<output>blue</output>" in page
@@ -55,10 +63,36 @@ def test_it_opens_on_the_picture_that_is_named():
 
 def test_each_question_has_a_group_of_buttons_of_its_own():
     four = {(one, other): TWO["two"] for one in "ab" for other in "xy"}
-    found = re.findall(r'<input type="radio" name="(.+?)"', sliders.Frames(four, ("One?", "Other?"), ALT)._repr_html_())
+    found = re.findall(r'<input type="radio" name="(.+?)"', moving(sliders.Frames(four, ("One?", "Other?"), ALT)))
     assert found[0] == found[1] != found[2] == found[3]
-    again = sliders.Frames(four, ("One?", "Third?"), ALT)._repr_html_()
+    again = moving(sliders.Frames(four, ("One?", "Third?"), ALT))
     assert not set(found) & set(re.findall(r'<input type="radio" name="(.+?)"', again))
+
+
+@pytest.mark.parametrize("clean", [cleaned, lambda page: BeautifulSoup(page, "html.parser")], ids=["bare", "no script"])
+def test_without_a_script_there_are_one_picture_and_the_names_of_the_settings(clean):
+    page = clean(sliders.Frames(SIX, ("Color?", "Size?"), ALT, start=("blue", "large"))._repr_html_())
+    assert not page.find_all(["input", "svg", "fieldset"])
+    settings = "Color? red, blue, green <3> (here: blue); Size? small, large (here: large)."
+    assert page.p.text == f"{settings} Run this cell to choose."
+    (image,) = page.find_all("img")
+    assert image["alt"] == ALT
+    drawing = ElementTree.fromstring(unquote(image["src"].removeprefix("data:image/svg+xml,")))
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "large blue" in [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_style_hides_what_is_said_to_readers_of_notebooks():
+    page = sliders.Frames(TWO, "Which?", ALT)._repr_html_()
+    assert ".mha-frames .bare{display:none}" in page
+    assert '<b class="bare">Run this cell to choose.</b>' in page
+
+
+def test_nothing_in_a_picture_ends_the_script():
+    evil = TWO["two"].replace(">a<", ">&lt;/script&gt;</text><style>/*</style>*/</style><text>a<")
+    page = sliders.Frames({"</script>": evil, "<!--<script>": evil}, "Which?", ALT)._repr_html_()
+    assert len(re.findall("</script>", page)) == 1
+    assert "<!--" not in page
 
 
 def test_only_a_page_with_buttons_carries_their_style():

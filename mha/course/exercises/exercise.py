@@ -1,15 +1,12 @@
 """Compare an answer with the solution, and a wrong answer with the mistakes people make."""
 
 import importlib
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from mha.course import TOPICS
+from mha.course import TOPICS, record
 from mha.course.exercises.compare import compare, same, show_case
 from mha.course.exercises.guess import guess
 from mha.course.exercises.legal import Draw, find_rare_bug
@@ -17,10 +14,6 @@ from mha.course.exercises.rules import broken_rule, find_later_bugs
 from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
 
 PAGE = 72  # columns of a printed message that a small laptop shows without scrolling
-
-
-def _file() -> Path:
-    return Path(os.environ.get("MHA_PROGRESS") or Path.home() / ".mha_progress.json")
 
 
 def exercises() -> dict[str, Any]:
@@ -43,25 +36,7 @@ def solved(exercise: Any, answer: Callable) -> None:
         if name and not given.startswith(("solved", "_")):
             print(f"  (Not noted as solved: {given or 'your function'} is no name of a stub; they begin with my_.)")
         return
-    try:
-        names = sorted({*_read(), name})
-        part = _file().with_name(_file().name + ".part")
-        part.write_text(json.dumps({"solved": names}, indent=1) + "\n", encoding="utf-8")
-        os.replace(part, _file())
-    except OSError as error:
-        print(f"  (It could not be noted in {_file().name}: {error.strerror}. Nothing else is affected.)")
-
-
-def _read() -> list[str]:
-    """Read the file. One that cannot be read is kept under another name, and the list starts anew."""
-    try:
-        names = json.loads(_file().read_text(encoding="utf-8"))["solved"]
-        return [_today(str(name)) for name in names]
-    except FileNotFoundError:
-        return []
-    except (ValueError, KeyError, TypeError):
-        os.replace(_file(), _file().with_name(_file().name + ".unreadable"))
-        return []
+    record.note_solved(name, _today)
 
 
 def _today(name: str) -> str:
@@ -70,20 +45,25 @@ def _today(name: str) -> str:
 
 
 def progress() -> None:
-    """Print how many exercises of each chapter are solved, and which one comes next.
+    """Print a table: for each chapter its exercises, solved (●) or not (○), the quiz, and which exercise comes next.
 
-    Solved are those that a checker accepted from a function whose name begins with ``my_``. The list is kept in
-    ``.mha_progress.json`` in your home folder, or in the file that the variable ``MHA_PROGRESS`` names.
+    Solved are those that a checker accepted from a function whose name begins with ``my_``. Of a quiz it is the best
+    result of ``quiz.ask(…).answer(…)``. Both are kept in ``.mha_progress.json`` in your home folder, or in the file
+    that the variable ``MHA_PROGRESS`` names; ``mha.course.record`` describes it.
 
     :Taught in: the page "How to use this course".
     """
-    every, done = exercises(), set(_read())
+    every, found = exercises(), record.read()
+    done = {_today(name) for name in found["solved"]}
+    print(f"{'chapter':18}  {'exercises':9}  {'quiz':6}  next exercise")
     for chapter in TOPICS:
         names = [name for name in every if name.partition(".")[0] == chapter]
         marks = "".join("●" if name in done else "○" for name in names)
         following = next((every[name].name for name in names if name not in done), "")
-        print(f"{chapter.replace('_', ' '):18}  {marks:8} {f'next: {following}' if following else 'all solved'}")
-    print(f"{len(done & set(every))} of {len(every)} solved.")
+        result = found["quiz"].get(chapter)
+        quiz = f"{result['right']} of {result['of']}" if result else "–"
+        print(f"{chapter.replace('_', ' '):18}  {marks:9}  {quiz:6}  {following or 'all solved'}")
+    print(f"{len(done & set(every))} of {len(every)} exercises solved.")
 
 
 UNSOLVED = "Not solved yet."

@@ -1,4 +1,8 @@
-"""Write a quiz as HTML without a script, and as plain text."""
+"""Write a quiz as HTML without a script, and as plain text.
+
+A program that does not trust a notebook yet takes the style away. Numbers, letters and a line that says what to do are
+text then; the style hides this text (class ``bare``) and draws them itself.
+"""
 
 import hashlib
 import html
@@ -24,7 +28,7 @@ class Question(NamedTuple):
 
 
 STYLE = (
-    ".mha-quiz{counter-reset:q;max-width:46em}"
+    ".mha-quiz{counter-reset:q;max-width:46em}.mha-quiz .bare{display:none}"
     ".mha-quiz section{counter-increment:q;counter-reset:a;margin:0 0 1.4em}"
     '.mha-quiz section>p{margin:0 0 .4em}.mha-quiz section>p::before{content:counter(q) ". ";font-weight:600}'
     ".mha-quiz details{counter-increment:a;margin:.15em 0;padding:0 .7em 0 2.5em}"
@@ -39,21 +43,31 @@ STYLE = (
 )
 
 
+BARE = '<p class="bare"><b>Run this cell to answer.</b></p>'
+
+
 def page(chapter: str, questions: tuple[Question, ...]) -> str:
     """Write the questions so that choosing an answer unfolds its reason; it works by keyboard and on paper."""
-    body = "".join(_section(f"quiz-{chapter}-{n}", question) for n, question in enumerate(questions, 1))
-    return f'<div class="mha-quiz"><style>{STYLE}</style>{body}</div>'
+    body = "".join(_section(f"quiz-{chapter}-{n}", n, question) for n, question in enumerate(questions, 1))
+    return f'<div class="mha-quiz"><style>{STYLE}</style>{BARE}{body}</div>'
 
 
-def _section(name: str, question: Question) -> str:
-    answers = "".join(_answer(*answer) for answer in question.answers())
-    return f'<section aria-labelledby="{name}"><p id="{name}">{_marked(question.text)}</p>{answers}</section>'
+def _section(name: str, n: int, question: Question) -> str:
+    lettered = zip(string.ascii_lowercase, question.answers(), strict=False)
+    answers = "".join(_answer(f"{letter})", *answer) for letter, answer in lettered)
+    text = f"{_bare(f'{n}.')}{_marked(question.text)}"
+    return f'<section aria-labelledby="{name}"><p id="{name}">{text}</p>{answers}</section>'
 
 
-def _answer(text: str, reason: str, right: bool) -> str:
+def _answer(letter: str, text: str, reason: str, right: bool) -> str:
     verdict = "✓ Right." if right else "✗ No."
     kind = ' class="right"' if right else ""
-    return f"<details{kind}><summary>{_marked(text)}</summary><p><b>{verdict}</b> {_marked(reason)}</p></details>"
+    shown = f"<summary>{_bare(letter)}{_marked(text)}</summary>"
+    return f"<details{kind}>{shown}<p><b>{verdict}</b> {_marked(reason)}</p></details>"
+
+
+def _bare(sign: str) -> str:
+    return f'<b class="bare">{sign} </b>'
 
 
 def _marked(text: str) -> str:
