@@ -16,7 +16,7 @@ CHOOSE := To choose yourself: make book TORCH=cpu (or auto, or cu126).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all test-slow test-processors test-models read zip pdf slides lab notebooks lint bench mutants pages constraints clean
+.PHONY: help book test test-all test-slow test-processors test-models read zip pdf slides lab notebooks lint bench mutants readers pages constraints clean
 
 help:  ## show this list
 	@echo "make book and make test are all you need; the others help you work on the course."
@@ -66,6 +66,9 @@ _build/html/index.html:
 zip: book  ## pack the built book into one file that can be read without a server
 	$(PY) -c "import shutil; print(shutil.make_archive('_build/multi-head-attention', 'zip', '_build', 'html'))"
 
+readers: .venv/.with-book,test  ## make the notebooks for readers, in plain Markdown, in _build/readers
+	$(PY) tools/make_readers.py
+
 pdf: book .venv/.with-pdf  ## print the built book into one file, solutions at the end (needs Chromium)
 	$(PY) tools/make_pdf.py
 
@@ -78,10 +81,12 @@ lab: .venv/.with-book,test .venv/.with-lab  ## open the notebooks in JupyterLab
 notebooks: .venv/.with-book,test .venv/.trained  ## execute the notebooks and store clean outputs (NB=notebooks/01_x.ipynb: only that one)
 	$(PY) tools/run_notebooks.py $(NB)
 
-bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries
+bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side with other libraries (and on a GPU, where one is)
 	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it
 	$(PIP) install --quiet --no-deps labml-nn==0.5.1 || true
 	$(PY) benchmarks/run.py
+	@if $(PY) -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then $(PY) benchmarks/gpu.py; \
+	  else echo "No GPU that torch can use: benchmarks/gpu.md stays as it is."; fi
 
 mutants: .venv/.with-book,test  ## change every solution in every way a machine knows, and let its checker judge (10 minutes)
 	$(PY) tools/mutate_solutions.py

@@ -40,9 +40,9 @@ def filled(layer: mha.Heads, context: int) -> mha.KeyValueCache:
     cache = layer.new_cache(context)
     shape = (BATCH, layer.kv_heads, context - 1, layer.d_head)
     if context > 1:
-        cache.append(*(torch.randn(shape, device=DEVICE).to(DTYPE) for _ in range(2)))
+        cache.update(*(torch.randn(shape, device=DEVICE).to(DTYPE) for _ in range(2)))
     else:
-        cache.append(*(torch.zeros(shape, device=DEVICE, dtype=DTYPE),) * 2)
+        cache.update(*(torch.zeros(shape, device=DEVICE, dtype=DTYPE),) * 2)
     return cache
 
 

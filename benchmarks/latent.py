@@ -28,7 +28,7 @@ def latent_step(layer: mha.LatentAttention, context: int, absorb: bool) -> Calla
     for _ in range(max(1, min(512, math.ceil(TURNING / size)))):
         cache = layer.new_cache(context)
         rows = torch.randn(BATCH, 1, context - 1, layer.d_latent + layer.d_rotary, device=DEVICE).to(DTYPE)
-        cache.append(rows, rows[..., : layer.d_latent])
+        cache.update(rows, rows[..., : layer.d_latent])
         caches.append(cache)
     turn, x = itertools.cycle(caches), words(1)
 

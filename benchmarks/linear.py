@@ -45,7 +45,7 @@ def _step(layer: mha.Heads, context: int) -> tuple[Callable[[], None], int]:
             layer(x, is_causal=True, cache=cache)
         else:
             shape = (1, layer.kv_heads, context, layer.d_head)
-            cache.append(torch.randn(shape), torch.randn(shape))
+            cache.update(torch.randn(shape), torch.randn(shape))
 
     @torch.no_grad()
     def step() -> None:

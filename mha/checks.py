@@ -304,10 +304,12 @@ def _rule_of_class(kind: Any) -> Rule | None:
     if issubclass(origin, jaxtyping.AbstractArray):
         return functools.partial(_check_array, kind.dtype, kind.dim_str.split())
     wanted = (list, tuple) if origin is list else origin
+    # since Python 3.12 `isinstance` looks for what a protocol names past `__getattr__`, where a module has its parts
+    names = typing.get_type_hints(origin) if getattr(origin, "_is_protocol", False) else {}
     inside = [_rule(part) for part in typing.get_args(kind) if part is not Ellipsis]
 
     def check(name: str, value: Any) -> None:
-        if not isinstance(value, wanted):
+        if not (all(hasattr(value, part) for part in names) if names else isinstance(value, wanted)):
             _refuse(name, value, _ONE.get(origin.__name__, f"a {origin.__name__}"))
         if isinstance(value, str | bytes) and any(inside) and str not in typing.get_args(kind):
             _refuse(name, value, "a list, a tuple or the like")  # not its letters or bytes, one by one

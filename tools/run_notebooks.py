@@ -35,6 +35,8 @@ NOTEBOOK_METADATA = {
 TIMEOUT = 180  # seconds for one cell, as in the tests
 CELL_METADATA = ("mystnb", "tags", "tolerance")  # everything else is a trace of some editor
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+FOLDED = {"source_hidden": True, "outputs_hidden": True}  # JupyterLab shows a bar instead of the cell
+SOLUTION = re.compile(r"^:::\{solution-(start|end)\}", re.MULTILINE)
 
 
 class ThisPython(KernelSpecManager):
@@ -129,6 +131,18 @@ def normalize(notebook):
         cell.id = cell_id(cell, seen)
         for output in cell.get("outputs", ()):
             normalize_output(output)
+    for cell in solutions(notebook):
+        cell.metadata["jupyter"] = nbformat.from_dict(FOLDED)
+
+
+def solutions(notebook):
+    """The code cells between the marks that begin and end a solution."""
+    inside = False
+    for cell in notebook.cells:
+        if is_code(cell) and inside:
+            yield cell
+        elif cell.cell_type == "markdown" and (marks := SOLUTION.findall(cell.source)):
+            inside = marks[-1] == "start"
 
 
 def cell_id(cell, seen):

@@ -7,7 +7,6 @@ npm installs too.
 
 import html
 import json
-import os
 import re
 import shutil
 from copy import deepcopy
@@ -19,6 +18,7 @@ from course_figures import draw_figures
 from course_formulas import draw_formulas
 from course_icons import shrink_icons
 from course_plan import plan
+from course_readers import addresses
 from course_styles import drop_unused, join_styles, let_scripts_wait, put_in_what_is_imported
 from docutils import nodes
 from sphinx.util import logging
@@ -70,15 +70,13 @@ FIRST_PAGE = """<!DOCTYPE html>
 
 def offer_to_run(app, config):
     """Offer Colab and Binder where the address of the repository is known: no button may lead nowhere."""
-    address = os.environ.get("COURSE_REPOSITORY", "").rstrip("/").removesuffix(".git")
+    address = addresses.asked("COURSE_REPOSITORY")
     if not address:
         return
-    if not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", address):
-        raise ValueError(f"COURSE_REPOSITORY = {address!r}: give https://github.com/OWNER/NAME, or leave it out")
     launch = {"binderhub_url": "https://mybinder.org", "colab_url": "https://colab.research.google.com"}
     launch["notebook_interface"] = "jupyterlab"
-    branch = os.environ.get("COURSE_BRANCH", "main")
-    config.html_theme_options |= {"repository_url": address, "repository_branch": branch, "path_to_docs": ""}
+    branch = {"repository_branch": addresses.BRANCH, "path_to_docs": ""}  # with the notebooks for readers
+    config.html_theme_options |= {"repository_url": address, **branch}
     config.html_theme_options |= {"launch_buttons": launch, "use_repository_button": True, "use_issues_button": True}
 
 

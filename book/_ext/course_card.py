@@ -5,10 +5,11 @@ chapter its question and its first figure.
 import base64
 import io
 import json
-import os
 import re
 import textwrap
 from pathlib import Path
+
+from course_readers import addresses
 
 BLUE, RED, GROUND = "#0b6e99", "#d1495b", "#f7f9fa"
 SIZE = (12, 6.3)  # inches at 100 dots: the size that link previews ask for
@@ -19,11 +20,9 @@ LINES = (  # from, to, color, width
 
 def offer_card(app, config):
     """Name the picture in every page where the address of the book is known: a preview needs a whole address."""
-    address = os.environ.get("COURSE_SITE", "").rstrip("/")
+    address = addresses.asked("COURSE_SITE")
     if not address:
         return
-    if not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)*", address):
-        raise ValueError(f"COURSE_SITE = {address!r}: give https://HOST or https://HOST/PATH, or leave it out")
     config.ogp_site_url, config.ogp_image = f"{address}/", f"{address}/_static/card.png"
     config.ogp_image_alt = "Two heads of attention read the same three words."
     config.ogp_custom_meta_tags = ['<meta name="twitter:card" content="summary_large_image" />']

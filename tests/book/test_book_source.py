@@ -469,6 +469,7 @@ def test_buttons_to_run_a_page_are_there_only_with_a_real_address(monkeypatch, a
     if "b.git" in address:
         extension().offer_to_run(None, config)
         assert config.html_theme_options["repository_url"] == "https://github.com/a/b"
+        assert config.html_theme_options["repository_branch"] == "readers", "Colab and Binder open plain notebooks"
         assert {"binderhub_url", "colab_url"} <= set(config.html_theme_options["launch_buttons"])
     elif address:
         with pytest.raises(ValueError, match=r"give https://github\.com/OWNER/NAME"):

@@ -18,6 +18,7 @@ from chapters import CHAPTERS, ROOMS, chapter_of, contents
 from programs import load
 
 reading_time = load("tools/reading_time.py")
+runner = load("tools/run_notebooks.py")
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [*CHAPTERS, *ROOMS]
@@ -400,6 +401,15 @@ def test_every_exercise_has_hints_a_stub_a_checker_and_a_checked_solution(path):
         assert "Not solved yet." in printed(stub), f"{label}: the untouched stub is checked"
         assert "✓" in printed(solution), f"{label}: the solution is checked"
         assert "✗" not in printed(solution)
+
+
+@every_notebook
+def test_solutions_are_folded_and_nothing_else_is(path):
+    """In JupyterLab a solution is a closed bar, its output too, until the reader opens it."""
+    folded = [cell.id for cell in cells(path, "code") if "jupyter" in cell.metadata]
+    assert folded == [cell.id for cell in runner.solutions(read(path))]
+    for cell in cells(path, "code"):
+        assert cell.metadata.get("jupyter", runner.FOLDED) == {"source_hidden": True, "outputs_hidden": True}
 
 
 def printed(some):

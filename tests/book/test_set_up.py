@@ -77,6 +77,23 @@ def test_only_what_the_reader_sees_is_stored(tmp_path):
     assert stored.cells[1].outputs[0].data["text/plain"] == "1"
 
 
+def test_solutions_are_stored_folded_and_what_an_editor_folded_is_not():
+    mark, code = v4.new_markdown_cell, v4.new_code_cell
+    cells = [
+        mark(":::{solution-start} ex-a\n:::"),
+        code("1"),
+        code("2"),
+        mark("Because.\n\n:::{solution-end}\n:::"),
+        code("3"),
+    ]
+    notebook = v4.new_notebook(cells=cells)
+    for cell in notebook.cells:
+        cell.metadata["jupyter"] = {"source_hidden": True, "lab": 1}
+    runner.normalize(notebook)
+    folded = {"jupyter": {"source_hidden": True, "outputs_hidden": True}}
+    assert [cell.metadata for cell in notebook.cells] == [{}, folded, folded, {}, {}]
+
+
 def test_a_cell_keeps_its_id_when_its_neighbors_change(tmp_path):
     def ids(*sources):
         notebook = nbformat.read(write(tmp_path / "a.ipynb", *sources), as_version=4)
@@ -314,11 +331,11 @@ def test_the_installed_package_holds_all_that_it_needs(tmp_path):
 # ---- continuous integration
 
 
-def test_every_action_is_pinned_by_commit_and_may_only_read():
+def test_every_action_is_pinned_by_commit_and_may_only_read_but_to_publish():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         text = path.read_text(encoding="utf-8")
         uses = re.findall(r"uses: (.*)", text)
         assert uses
         assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use) for use in uses), uses
         assert "\npermissions:\n  contents: read\n\n" in text
-        assert re.findall(r"(\S+): write", text) == ["pages", "id-token"]
+        assert re.findall(r"(\S+): write", text) == ["contents", "pages", "id-token"]
