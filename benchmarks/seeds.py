@@ -4,7 +4,7 @@
 
 ``benchmarks/seeds/masking.yml`` names expressions of that chapter, with ``seed`` in them, and the bounds within which
 their values must stay. A notebook's own functions are used: its code cells run once, then what is under ``before``,
-then each expression for seeds 0 to 4. ``--write`` stores the table in ``benchmarks/seeds.md``.
+then each expression for seeds 0 to 4. A row that says ``of: trained_heads`` uses that notebook alone. ``--write`` stores the table in ``benchmarks/seeds.md``.
 """
 
 import contextlib
@@ -17,11 +17,12 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TQDM_DISABLE", "1")
 
 import nbformat
+import torch
 import yaml
 from timing import machine, table
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
-from chapters import family
+from chapters import family, named
 
 from mha.course import TOPICS
 
@@ -35,22 +36,33 @@ def asked(topic: str) -> dict:
     return yaml.safe_load(ASKED[topic].read_text(encoding="utf-8"))
 
 
-def names_of(topic: str) -> dict:
-    """Run the code cells of a chapter and its side rooms silently, and what comes before the rows; return all names."""
-    names: dict = {"__name__": topic}
+def run(paths: list[Path], before: str = "") -> dict:
+    """Run the code cells of notebooks silently, then what comes before the rows; return all names."""
+    torch.set_default_dtype(torch.float32)
+    names: dict = {"__name__": "notebook"}
     with contextlib.redirect_stdout(io.StringIO()):
-        for path in family(topic):
+        for path in paths:
             for cell in nbformat.read(path, as_version=4).cells:
                 if cell.cell_type == "code":
                     exec(compile(cell.source, f"{path.name}:{cell.id}", "exec"), names)
-        exec(compile(asked(topic).get("before", ""), ASKED[topic].name, "exec"), names)
+        exec(compile(before, "before", "exec"), names)
     return names
+
+
+def names_of(topic: str, notebook: str | None) -> dict:
+    """Return the names of one notebook, or of a chapter and its side rooms but those that need trained models."""
+    if notebook:
+        return run([named(notebook)])
+    paths = [path for path in family(topic) if "trained" not in nbformat.read(path, as_version=4).metadata]
+    return run(paths, asked(topic).get("before", ""))
 
 
 def rows_of(topic: str) -> list[list[str]]:
     """Evaluate the chapter's expressions for all seeds; a value out of bounds is marked."""
-    names, rows = names_of(topic), []
+    rows, run_for, names = [], "", {}
     for what, row in asked(topic)["rows"].items():
+        if run_for != row.get("of"):
+            run_for, names = row.get("of"), names_of(topic, row.get("of"))
         low, high = row["bounds"]
         values = [float(eval(row["value"], names | {"seed": seed})) for seed in FIVE]
         held = all(low <= value <= high for value in values)

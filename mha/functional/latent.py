@@ -62,18 +62,29 @@ def fit_latent(
         raise ValueError(f"w_k {tuple(w_k.shape)} and w_v {tuple(w_v.shape)}: neither may be empty")
     if not 1 <= d_latent <= w_k.shape[1]:
         raise ValueError(f"d_latent = {d_latent}: 1 to {w_k.shape[1]}, the width of a token, where nothing changes")
-    both = torch.cat([w_k, w_v]).double()
-    shape = None if tokens is None else _shape_of(tokens, w_k)
-    seen = both if shape is None else both @ shape.mT
-    left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < w_k.shape[1])
-    up = torch.zeros(len(left), w_k.shape[1], dtype=left.dtype, device=left.device)
+    down, up = best_factors(torch.cat([w_k, w_v]), d_latent, tokens)
+    keys, values = up.split([len(w_k), len(w_v)])
+    return Latent(down, keys, values)
+
+
+def best_factors(matrix: Tensor, width: int, tokens: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the factors ``down`` (width, m) and ``up`` (r, width) whose product comes closest to a matrix (r, m).
+
+    :param matrix: (r, m), as ``nn.Linear`` stores it.
+    :param width: of the factors, 1 to m.
+    :param tokens: (..., m); where they are given, the outputs for these tokens come closest.
+    :Raises: ValueError for tokens of another width or type, and where there are none or only zeros.
+    """
+    shape = None if tokens is None else _shape_of(tokens, matrix)
+    seen = matrix.double() if shape is None else matrix.double() @ shape.mT
+    left, sizes, right = torch.linalg.svd(seen, full_matrices=len(seen) < matrix.shape[1])
+    up = torch.zeros(len(left), matrix.shape[1], dtype=left.dtype, device=left.device)
     up[:, : len(sizes)] = left[:, : len(sizes)] * sizes
-    down, up = right[:d_latent], up[:, :d_latent]
+    down, up = right[:width], up[:, :width]
     if shape is not None:  # back from tokens of equal size in all directions, and orthonormal again
         down, turn = torch.linalg.qr(torch.linalg.solve_triangular(shape, down.mT, upper=True))
         down, up = down.mT, up @ turn.mT
-    keys, values = up.to(w_k).split([len(w_k), len(w_v)])
-    return Latent(down.to(w_k), keys, values)
+    return down.to(matrix), up.to(matrix)
 
 
 def _shape_of(tokens: Tensor, weight: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from mha.layers.positions import (
 )
 from mha.layers.routed import RoutedAttention
 from mha.layers.routers import HeadRouter, NormRouter, balance_loss, choose
+from mha.layers.sharing import share_heads
 from mha.layers.single_head import SelfAttention
 from mha.layers.sinks import SinkAttention
 from mha.layers.talking import TalkingAttention, mix
@@ -79,6 +80,7 @@ __all__ = [
     "overlap_heads",
     "overlap_schedule",
     "products",
+    "share_heads",
     "sinusoidal_positions",
     "slopes",
     "watch",
