@@ -16,8 +16,8 @@ PAGE = Path(__file__).with_name("gpu.md")
 HEAD = """# On a GPU
 
 What was measured on a GPU, in bfloat16: candidates take turns in one process, and a figure is a median. Where a GPU is,
-`make bench` runs `benchmarks/gpu.py`, which measures everything anew and writes this page. The chapters show parts of it.
-The times of a processor are in [README.md](README.md), and the layers have another order there.
+`make bench` runs `benchmarks/gpu.py`, which measures everything anew and writes this page. The chapters show parts
+of it. The times of a processor are in [README.md](README.md), and the layers have another order there.
 
 A star: {awaits}. A dash: not measured.
 """
@@ -51,7 +51,7 @@ def rates(found: on_a_gpu.Measured) -> str:
         batch, context = (int(part.replace(",", "")) for part in row.split(" × "))
         line = [row]
         for column, layer in of.items():
-            took = found[row, column]
+            took = found[row, column] if column in found.columns else None
             if took is None:
                 line.append("–")
                 continue
