@@ -4,7 +4,8 @@
 
 ``benchmarks/seeds/masking.yml`` names expressions of that chapter, with ``seed`` in them, and the bounds within which
 their values must stay. A notebook's own functions are used: its code cells run once, then what is under ``before``,
-then each expression for seeds 0 to 4. A row that says ``of: trained_heads`` uses that notebook alone. ``--write`` stores the table in ``benchmarks/seeds.md``.
+then each expression for seeds 0 to 4. A row that says ``of: trained_heads`` uses that notebook alone. ``--write``
+stores the table in ``benchmarks/seeds.md``.
 """
 
 import contextlib

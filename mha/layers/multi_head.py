@@ -217,7 +217,7 @@ class Heads(nn.Module):
     ) -> Tensor:
         """Read with the bias of the positions as a mask of numbers, which may be kept from the last call."""
         added: Any = self.positions
-        bias, dropout = added.added(q, k.shape[2], is_causal=is_causal), self.dropout if self.training else 0.0
+        bias, dropout = added._added(q, k.shape[2], is_causal=is_causal), self.dropout if self.training else 0.0
         return core.attend_biased(q, k, v, bias, mask, scale=scale, dropout=dropout)
 
     def _with_watchers(self, changes: Changes) -> Changes:

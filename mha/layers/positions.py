@@ -383,7 +383,7 @@ class LinearBias(RelativePositions):
 
         return made()[0] if device.type == "meta" else SLOPES.get((h, device, dtype), made)[0]
 
-    def added(self, q: Tensor, j: int, *, is_causal: bool) -> Tensor:
+    def _added(self, q: Tensor, j: int, *, is_causal: bool) -> Tensor:
         """Return what is added to the scores, (1, h, i, j) in the type of the queries: −slope · distance.
 
         With as many queries as keys it is kept for the next call, unless it is large.

@@ -38,8 +38,8 @@ def share_heads(layer: Heads, kv_heads: int, tokens: Float[Tensor, "... m"] | No
     check_alignable(layer, kv_heads)
     if rotates(layer.positions):
         raise ValueError(
-            f"this layer has {type(layer.positions).__name__} inside, which rotate keys after W_k: what a query absorbs "
-            "would not rotate with them. Take a layer without them, or mha.layers.align_heads"
+            f"this layer has {type(layer.positions).__name__} inside, which rotate keys after W_k: what a query "
+            "absorbs would not rotate with them. Take a layer without them, or mha.layers.align_heads"
         )
     check_finite(**{f"W_{letter}.weight": getattr(layer, f"W_{letter}").weight for letter in "qkvo"})
     of_values = layer.W_v.bias
