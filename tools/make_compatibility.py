@@ -37,9 +37,10 @@ HEAD = """# What goes together
 
 Which layer takes a cache, can lose heads, or can be spread over processes? Nobody typed this table. A program builds
 each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test repeats it. *Yes* means: it ran, and
-its numbers were those that they must be. *No* means: the layer refused, and its reason is below. That is a limit of this
-package and not always of the idea: gated heads, heads with a sink and latent heads are spread over GPUs every day. The column
-of the fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which materializes all weights?
+its numbers were those that they must be. *No* means: the layer refused, and its reason is below. That is a limit of
+this package and not always of the idea: gated heads, heads with a sink and latent heads are spread over GPUs every day.
+The column of the fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which
+materializes all weights?
 
 [Chapter 26](../notebooks/26_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
 [a table of their own](#attention-of-other-libraries).
