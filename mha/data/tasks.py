@@ -3,6 +3,9 @@
 :Taught in: why_attention, why_scale, why_many_heads, output_projection.
 """
 
+from functools import cache
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -142,3 +145,15 @@ def english(topics: int | None = None) -> str:
     from pydoc_data.topics import topics as texts
 
     return "\n".join(texts[name] for name in sorted(texts)[:topics])
+
+
+@cache
+def course_text() -> str:
+    """Return some 270,000 characters of English: paragraphs of this course as they were in November 2026, mixed.
+
+    Code, formulas, tables and every character beyond ASCII are left out. The text does not change with the course, nor
+    with the version of Python, so that what is learned from it is the same everywhere.
+
+    :Taught in: choosing.
+    """
+    return Path(__file__).with_name("course_text.txt").read_text("utf8").rstrip("\n")
