@@ -354,6 +354,14 @@ def word_by_word(q, k, v, s):
     return [torch.stack(reads), s]
 
 
+def corrected_one_by_one(q, k, v, beta, s):
+    reads = []
+    for one, key, value, rate in zip(q, k, v, beta, strict=True):
+        s = s + torch.outer(rate * key, value - key @ s)
+        reads.append(one @ s)
+    return [torch.stack(reads), s]
+
+
 def streaming(t, window, first):
     kept = []
     for word in range(t + 1):
@@ -408,6 +416,7 @@ ANSWERS = {
     "overwrite.check_step": step_by_outer_products,
     "overwrite.check_between": products_of_decays,
     "overwrite.check_chunk": word_by_word,
+    "overwrite.check_delta_chunk": corrected_one_by_one,
     "say_nothing.check_weights": divided_beside,
     "say_nothing.check_gate": shared_out,
     "say_nothing.check_window": streaming,

@@ -36,6 +36,12 @@ def absorbed(q, c, w_k, w_v, root=None):
     return torch.einsum("hr,hrd->hd", weights @ c, w_v)
 
 
+def delta_chunk(q, k, v, beta, s, system=None, mask=torch.tril):
+    system = (beta[:, None] * k @ k.T).tril(-1) if system is None else system
+    u = torch.linalg.solve_triangular(torch.eye(len(k)).to(k) + system, beta[:, None] * (v - k @ s), upper=False)
+    return [q @ s + mask(q @ k.T) @ u, s + k.T @ u]
+
+
 def joint(w_k, w_v, kept, axis=1, scaled=True):
     u, s, vt = torch.linalg.svd(torch.cat([w_k, w_v], axis), full_matrices=False)
     near = (u[:, :kept] * s[:kept] if scaled else u[:, :kept]) @ vt[:kept]
@@ -303,6 +309,13 @@ WRONG = {
         lambda q, k, v, s: [q @ s + (q @ k.T).softmax(-1).tril() @ v, s + k.T @ v],
         lambda q, k, v, s: [q @ s + (k @ q.T).tril() @ v, s + k.T @ v],
         lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, s + q.T @ v],
+    ],
+    "overwrite.check_delta_chunk": [
+        lambda q, k, v, beta, s: [q @ s + (q @ k.T).tril() @ v, s + k.T @ v],
+        lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, (k @ k.T).tril(-1)),
+        lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, torch.zeros(len(k), len(k)).to(k)),
+        lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, mask=lambda scores: scores),
+        lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, (beta * (k @ k.T)).tril(-1)),
     ],
     "collaborate.check_count": [
         lambda d_model, heads, d_shared: 2 * d_model * d_shared + heads * d_shared + d_model,

@@ -1,4 +1,4 @@
-"""Checkers: one step of the gated delta rule, decay between two tokens, linear attention in chunks."""
+"""Checkers: a step of the gated delta rule, decay between two tokens, chunks of linear attention and of the delta rule."""
 
 import math
 
@@ -165,5 +165,88 @@ check_chunk = Exercise(
             s + q.T @ v,
         ],
     },
-    next_step="That is the core of every fast linear attention layer.",
+    next_step="That is the core of every fast linear attention layer. Next: tokens that correct each other.",
+)
+
+
+def _delta_chunks() -> list[tuple]:
+    random = torch.Generator().manual_seed(27)
+    cases = []
+    for n, d, c in ((4, 3, 2), (6, 2, 3), (1, 2, 5)):
+        q, k, v, s = (torch.randn(*shape, generator=random).double() for shape in ((n, d), (n, d), (n, c), (d, c)))
+        cases.append((q, _unit(k), v, torch.rand(n, generator=random).double(), s))
+    return cases
+
+
+def _delta_chunk(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, s: Tensor) -> list[Tensor]:
+    system = torch.eye(len(k)).to(k) + (beta[:, None] * k @ k.T).tril(-1)
+    written = torch.linalg.solve_triangular(system, beta[:, None] * (v - k @ s), upper=False)
+    return _written(q, k, s, written)
+
+
+def _written(q: Tensor, k: Tensor, s: Tensor, written: Tensor) -> list[Tensor]:
+    return [q @ s + (q @ k.T).tril() @ written, s + k.T @ written]
+
+
+def _solved(system: Tensor, right: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(torch.eye(len(right)).to(right) + system, right, upper=False)
+
+
+def _any_delta_chunk(draw: Draw) -> tuple:
+    n, d, c = draw.whole(1, 6), draw.whole(1, 4), draw.whole(1, 4)
+    return draw.normal(n, d), _unit(draw.normal(n, d)), draw.normal(n, c), draw.uniform(n), draw.normal(d, c)
+
+
+check_delta_chunk = Exercise(
+    name="one chunk of the delta rule",
+    solution=_delta_chunk,
+    cases=_delta_chunks,
+    legal=_any_delta_chunk,
+    mistakes={
+        "the tokens of the chunk do not correct each other: the system is left out": lambda q, k, v, b, s: _written(
+            q, k, s, b[:, None] * (v - k @ s)
+        ),
+        "nothing is erased: the values are added, as in linear attention": lambda q, k, v, b, s: _written(
+            q, k, s, b[:, None] * v
+        ),
+        "the values are written as they are: this is linear attention": lambda q, k, v, b, s: _written(q, k, s, v),
+        "what the state holds already is not taken away": lambda q, k, v, b, s: _written(
+            q, k, s, _solved((b[:, None] * k @ k.T).tril(-1), b[:, None] * v)
+        ),
+        "β is missing in the system": lambda q, k, v, b, s: _written(
+            q, k, s, _solved((k @ k.T).tril(-1), b[:, None] * (v - k @ s))
+        ),
+        "β is missing on the right side": lambda q, k, v, b, s: _written(
+            q, k, s, _solved((b[:, None] * k @ k.T).tril(-1), v - k @ s)
+        ),
+        "β stands at the columns of the system: the token that writes has its own": lambda q, k, v, b, s: _written(
+            q, k, s, _solved((b * (k @ k.T)).tril(-1), b[:, None] * (v - k @ s))
+        ),
+        "the system holds the diagonal twice: tril(…, -1) leaves it out": lambda q, k, v, b, s: _written(
+            q, k, s, _solved((b[:, None] * k @ k.T).tril(), b[:, None] * (v - k @ s))
+        ),
+        "the system is multiplied with the right side, not solved": lambda q, k, v, b, s: _written(
+            q, k, s, (torch.eye(len(k)).to(k) + (b[:, None] * k @ k.T).tril(-1)) @ (b[:, None] * (v - k @ s))
+        ),
+        "the sign of the system is wrong: what others have written is added": lambda q, k, v, b, s: _written(
+            q, k, s, _solved(-(b[:, None] * k @ k.T).tril(-1), b[:, None] * (v - k @ s))
+        ),
+        "the earlier chunks are not read": lambda q, k, v, b, s: [
+            (q @ k.T).tril() @ _solved((b[:, None] * k @ k.T).tril(-1), b[:, None] * (v - k @ s)),
+            _delta_chunk(q, k, v, b, s)[1],
+        ],
+        "the state forgets the earlier chunks": lambda q, k, v, b, s: [
+            _delta_chunk(q, k, v, b, s)[0],
+            _delta_chunk(q, k, v, b, s)[1] - s,
+        ],
+        "the tokens of the chunk see each other's future": lambda q, k, v, b, s: [
+            q @ _delta_chunk(q, k, v, b, s)[1],
+            _delta_chunk(q, k, v, b, s)[1],
+        ],
+        "a token does not read its own value": lambda q, k, v, b, s: [
+            q @ s + (q @ k.T).tril(-1) @ _solved((b[:, None] * k @ k.T).tril(-1), b[:, None] * (v - k @ s)),
+            _delta_chunk(q, k, v, b, s)[1],
+        ],
+    },
+    next_step="That is the core of every fast layer with the delta rule.",
 )
