@@ -73,7 +73,7 @@ def rotary_rates(width: int, base: float = 10000.0, *, share: float = 1.0) -> Fl
 
 @checked
 def larger_base(width: int, factor: float, base: float = 10000.0) -> float:
-    """Choose the base with which the slowest pair is slower by ``factor``, and the first one stays as it is (NTK-aware).
+    """Choose the base that makes the slowest pair slower by ``factor`` and leaves the first one as it is (NTK-aware).
 
     :param width: of the rotated channels of a head, even and at least 4.
     :param factor: how many times longer sequences get, at least 1.
