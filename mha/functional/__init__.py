@@ -19,6 +19,14 @@ from mha.functional.masks import (
     to_additive,
 )
 from mha.functional.procrustes import best_rotation, group_heads, likeness
+from mha.functional.rotary_scaling import (
+    larger_base,
+    llama3_rates,
+    longrope_attention_factor,
+    rotary_rates,
+    yarn_attention_factor,
+    yarn_rates,
+)
 from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
 from mha.functional.tiled import tiled_attention
 
@@ -46,14 +54,20 @@ __all__ = [
     "from_seq_first",
     "group_heads",
     "keep_largest",
+    "larger_base",
     "likeness",
     "linear_attention",
+    "llama3_rates",
+    "longrope_attention_factor",
     "merge_heads",
     "padding_mask",
     "positive_features",
+    "rotary_rates",
     "sliding_window",
     "softmax_with_sink",
     "split_heads",
     "tiled_attention",
     "to_additive",
+    "yarn_attention_factor",
+    "yarn_rates",
 ]

@@ -1,6 +1,7 @@
 """Attention layers, one file per kind, and what they share: positions, caches, hooks, costs."""
 
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache, WindowCache
+from mha.layers.clipping import clip_query_keys
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products
 from mha.layers.composable import ComposableAttention, ComposedCache
 from mha.layers.cost import Cost, Part
@@ -72,6 +73,7 @@ __all__ = [
     "attention_layers",
     "balance_loss",
     "choose",
+    "clip_query_keys",
     "collaborate",
     "compress",
     "edit",
