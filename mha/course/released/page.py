@@ -1,0 +1,2 @@
+def text(*a): return ""
+def written(*a): return ""
