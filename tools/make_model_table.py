@@ -13,11 +13,12 @@ import transformers
 from mha.course import released
 from mha.course.released import reading
 
-YARN = {"rope_type": "yarn", "rope_theta": 5e4, "factor": 32.0, "original_max_position_embeddings": 4096}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096}
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }  # fmt: skip
+COMPRESSED = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 65536}
 NEMOTRON = "M-M-M-M*-" + 3 * "M-M-M-M-M*-" + "M-M-M-M-M-"
 
 
@@ -83,7 +84,7 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         },
     ),  # fmt: skip
     ("Gemma 3n E4B", "Gemma3nTextConfig", {}),
-    ("Gemma 4 (class defaults)", "Gemma4TextConfig", {}),
+    ("Gemma 4 (defaults)", "Gemma4TextConfig", {}),
     ("gpt-oss-120b", "GptOssConfig", {}),
     ("Llama 4 Scout", "Llama4TextConfig", {}),
     (
@@ -91,7 +92,16 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "Cohere2Config",
         {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, **rope(5e4)},
     ),
-    ("OLMo 3 7B", "Olmo3Config", {}),
+    (
+        "OLMo 3 7B",
+        "Olmo3Config",
+        {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+                "full_attention": YARN | {"rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 8192},
+            },
+        },
+    ),
     (
         "EXAONE 4.0 32B",
         "Exaone4Config",
@@ -108,15 +118,22 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     (
         "DeepSeek-V2",
         "DeepseekV2Config",
-        {"hidden_size": 5120, "num_hidden_layers": 60, "num_attention_heads": 128, "num_key_value_heads": 128},
+        {
+            "hidden_size": 5120, "num_hidden_layers": 60, "num_attention_heads": 128, "num_key_value_heads": 128,
+            "rope_parameters": YARN,
+        },
+    ),  # fmt: skip
+    ("DeepSeek-V3", "DeepseekV3Config", {"rope_parameters": YARN}),
+    (
+        "Kimi K2",
+        "DeepseekV3Config",
+        {"num_attention_heads": 64, "num_key_value_heads": 64, "rope_parameters": YARN | {"rope_theta": 5e4, "factor": 32.0}},
     ),
-    ("DeepSeek-V3", "DeepseekV3Config", {}),
-    ("Kimi K2", "DeepseekV3Config", {"num_attention_heads": 64, "num_key_value_heads": 64, "rope_parameters": YARN}),
     ("MiniCPM3 4B", "MiniCPM3Config", {}),
     ("LongCat-Flash", "LongcatFlashConfig", {}),
     ("Mistral Small 4", "Mistral4Config", {}),
     # an index chooses; entries are compressed
-    ("DeepSeek-V3.2", "DeepseekV32Config", {}),
+    ("DeepSeek-V3.2", "DeepseekV32Config", {"rope_parameters": YARN}),
     ("GLM-5", "GlmMoeDsaConfig", {}),
     ("Hy4 preview", "HYV4Config", {}),
     ("Mistral Large 4", "MistralLarge4TextConfig", {}),
@@ -127,7 +144,19 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "MiniMaxM3VLTextConfig",
         {"layer_types": 3 * ["full_attention"] + 57 * ["minimax_m3_sparse"], **rope(5e6, partial_rotary_factor=0.5)},
     ),
-    ("DeepSeek-V4-Flash", "DeepseekV4Config", {}),
+    (
+        "DeepSeek-V4-Flash",
+        "DeepseekV4Config",
+        {"compress_ratios": [0, 0, *20 * [4, 128], 4], "rope_parameters": COMPRESSED},
+    ),
+    (
+        "DeepSeek-V4-Pro",
+        "DeepseekV4Config",
+        {
+            "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "index_topk": 1024,
+            "rope_parameters": COMPRESSED,
+        },
+    ),  # fmt: skip
     # layers with a state
     ("RecurrentGemma 2B", "RecurrentGemmaConfig", {"num_key_value_heads": 1}),
     ("Jamba v0.1", "JambaConfig", {}),
@@ -167,7 +196,7 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     ),  # fmt: skip
     ("LFM3 1.7B", "Lfm3Config", {}),
     ("Qwen3-Next 80B-A3B", "Qwen3NextConfig", rope(1e7, partial_rotary_factor=0.25)),
-    ("Qwen3.5 35B-A3B", "Qwen3_5MoeTextConfig", {}),
+    ("Qwen3.5 35B-A3B", "Qwen3_5MoeTextConfig", rope(1e7, partial_rotary_factor=0.25)),
     ("OLMo-Hybrid 7B", "OlmoHybridConfig", rope(None)),
     (
         "Kimi Linear 48B-A3B",
@@ -181,7 +210,7 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
 
 def read():
     """All models, read anew."""
-    return [reading.read(config, name, **arguments) for name, config, arguments in MODELS]
+    return [reading.read(config, arguments, name=name) for name, config, arguments in MODELS]
 
 
 def text():

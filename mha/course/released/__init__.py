@@ -66,7 +66,7 @@ class Positions:
 
     def __str__(self) -> str:
         if self.kind != "rotary":
-            return {"none": "no positions"}.get(self.kind, f"{self.kind} positions")
+            return "no positions" if self.kind == "none" else f"{self.kind} positions"
         return f"{self.width} rotated, base {self.base:,.0f}" + f", {self.scaling}" * bool(self.scaling)
 
 
@@ -144,10 +144,15 @@ class Layers:
     def __str__(self) -> str:
         return ", ".join([f"{self.count} {self.kind}", *self.details()])
 
+    @property
+    def norm(self) -> str:
+        """What is normed, in words."""
+        return "norm of the latent" if self.qk_norm == "latent" else f"QK-norm {self.qk_norm}"
+
     def details(self) -> Iterator[str]:
         """Say the sizes in words, one after the other."""
         if self.state and self.kind != "RG-LRU":
-            yield f"{self.heads or self.kv_heads} states of {self.key} × {self.value}"
+            yield f"{self.kv_heads} states of {self.key} × {self.value}" if self.kv_heads > 1 else f"a state of {self.key} × {self.value}"
         elif self.state:
             yield f"{self.state:,} channels"
         elif "latent" in self.kind:
@@ -156,7 +161,7 @@ class Layers:
             width = f"{self.key}" if self.key == self.value else f"{self.key} and {self.value}"
             yield f"{self.heads} heads, {self.kv_heads} KV of {width}"
         if self.span is not None:
-            yield f"{self.kind.rpartition(', ')[2] if self.every is None else 'window'} {self.span:,}"
+            yield f"{'chunk' if self.kind == 'chunk' else 'window'} {self.span:,}"
         if self.every is not None and self.every > 1:
             yield f"entries of {self.every} tokens"
         if self.index is not None:
@@ -168,7 +173,7 @@ class Layers:
             yield str(self.positions)
         yield from ["sink"] * self.sink
         yield from [f"gate {self.gate}"] * bool(self.gate)
-        yield from [f"QK-norm {self.qk_norm}"] * bool(self.qk_norm)
+        yield from [self.norm] * bool(self.qk_norm)
         yield from [] if self.cap is None else [f"soft cap {self.cap:g}"]
 
 

@@ -7,9 +7,10 @@ is looked up in the attention module itself, which is made on the meta device wi
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -181,13 +182,13 @@ def mimo(config: Any) -> Iterator[Found]:
 
 
 def inkling(config: Any) -> Iterator[Found]:
-    """Read Inkling: relative positions, short convolutions of keys and values, sizes of their own in windows."""
+    """Read Inkling: relative positions, short convolutions, sizes of their own in windows."""
     for _, kind, first, count in groups(config, lambda n: None, kinds_of(config)):
         local = kind == "hybrid_sliding"
         kv = config.swa_num_key_value_heads if local else config.num_key_value_heads
         width = config.swa_head_dim if local else config.head_dim
         window = config.sliding_window_size if local else None
-        recent = 2 * kv * width * (config.conv_kernel_size - 1)
+        recent = 2 * (kv * width + config.hidden_size) * (config.conv_kernel_size - 1)  # and of what layers add
         kind = NAMES[kind].replace("window", "full")  # the sizes of the window have another name here
         found = heads(config, kind, count, kv, width, width, Positions("relative"), recent=recent)
         changed = {"kind": "window", "span": window, "every": None, "heads": config.swa_num_attention_heads}
@@ -512,12 +513,12 @@ def looked_up(config: Any, n: int, found: Layers) -> Layers:
 
 
 @checked
-def read(config: str, name: str = "", **arguments: Any) -> Model:
+def read(config: str, arguments: Mapping[str, Any] = MappingProxyType({}), *, name: str = "") -> Model:
     """Say which attention a model has, from the class of its configuration.
 
     :param config: the name of the class in transformers, one of ``FAMILIES``.
-    :param name: of the model; the name of the class unless given.
     :param arguments: for the class; its defaults where not given.
+    :param name: of the model; the name of the class unless given.
     :Raises: ImportError without transformers; ValueError for a class that is not known here.
     :Taught in: choosing.
     """
@@ -533,4 +534,4 @@ def read(config: str, name: str = "", **arguments: Any) -> Model:
     for n, found in family.read(made):
         layers.append(looked_up(made, n, found) if found.heads else found)
     depth = made.num_layers if config == "LongcatFlashConfig" else made.num_hidden_layers
-    return Model(name or config, config, arguments, depth, tuple(layers))
+    return Model(name or config, config, dict(arguments), depth, tuple(layers))
