@@ -14,10 +14,12 @@ from mha.course import released
 from mha.course.released import reading
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096}
+LONG = {"rope_parameters": YARN, "max_position_embeddings": 40 * 4096}
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }  # fmt: skip
+LONGER = {"rope_parameters": LLAMA3, "max_position_embeddings": 131072}
 COMPRESSED = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 65536}
 NEMOTRON = "M-M-M-M*-" + 3 * "M-M-M-M-M*-" + "M-M-M-M-M-"
 
@@ -39,36 +41,49 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     ("LLaMA 7B", "LlamaConfig", {}),
     ("Falcon 7B", "FalconConfig", {}),
     ("Gemma 7B", "GemmaConfig", {}),
-    ("Llama 3.1 8B", "LlamaConfig", {"num_key_value_heads": 8, "rope_parameters": LLAMA3}),
+    ("Llama 3.1 8B", "LlamaConfig", {"num_key_value_heads": 8, **LONGER}),
     (
         "Llama 3.1 405B",
         "LlamaConfig",
         {
-            "hidden_size": 16384, "num_hidden_layers": 126, "num_attention_heads": 128, "num_key_value_heads": 8,
-            "rope_parameters": LLAMA3,
+            "hidden_size": 16384,
+            "num_hidden_layers": 126,
+            "num_attention_heads": 128,
+            "num_key_value_heads": 8,
+            **LONGER,
         },
-    ),  # fmt: skip
+    ),
     ("Mixtral 8x7B", "MixtralConfig", {}),
     ("Ministral 3 8B", "Ministral3Config", {}),
     (
         "Qwen2.5 7B",
         "Qwen2Config",
-        {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, **rope(1e6)},
+        {
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            **rope(1e6),
+        },
     ),
     ("Qwen3 8B", "Qwen3Config", {"num_hidden_layers": 36, "num_key_value_heads": 8, **rope(1e6)}),
     (
         "Qwen3 235B-A22B",
         "Qwen3MoeConfig",
         {
-            "hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64, "num_key_value_heads": 4,
-            "head_dim": 128, **rope(1e6),
+            "hidden_size": 4096,
+            "num_hidden_layers": 94,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            **rope(1e6),
         },
-    ),  # fmt: skip
+    ),
     ("OLMo 2 7B", "Olmo2Config", rope(5e5)),
     ("Seed-OSS 36B", "SeedOssConfig", rope(1e7)),
     ("GLM-4.5-Air", "Glm4MoeConfig", {"head_dim": 128, **rope(1e6, partial_rotary_factor=0.5)}),
     ("MiniMax-M2", "MiniMaxM2Config", {"rotary_dim": 64}),
-    ("SmolLM3 3B", "SmolLM3Config", {}),
+    ("SmolLM3 3B", "SmolLM3Config", rope(5e6)),
     # windows and chunks
     ("Mistral 7B v0.1", "MistralConfig", {}),
     ("Gemma 2 2B", "Gemma2Config", {}),
@@ -76,13 +91,18 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "Gemma 3 27B",
         "Gemma3TextConfig",
         {
-            "hidden_size": 5376, "num_hidden_layers": 62, "num_attention_heads": 32, "num_key_value_heads": 16,
-            "head_dim": 128, "sliding_window": 1024, "rope_parameters": {
+            "hidden_size": 5376,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "sliding_window": 1024,
+            "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
                 "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
             },
         },
-    ),  # fmt: skip
+    ),
     ("Gemma 3n E4B", "Gemma3nTextConfig", {}),
     ("Gemma 4 (defaults)", "Gemma4TextConfig", {}),
     ("gpt-oss-120b", "GptOssConfig", {}),
@@ -90,12 +110,19 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     (
         "Command R7B",
         "Cohere2Config",
-        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, **rope(5e4)},
+        {
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            **rope(5e4),
+        },
     ),
     (
         "OLMo 3 7B",
         "Olmo3Config",
         {
+            "max_position_embeddings": 8 * 8192,
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
                 "full_attention": YARN | {"rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 8192},
@@ -106,10 +133,15 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "EXAONE 4.0 32B",
         "Exaone4Config",
         {
-            "hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 40, "num_key_value_heads": 8,
-            "head_dim": 128, "rope_parameters": LLAMA3 | {"rope_theta": 1e6, "factor": 16.0},
+            "hidden_size": 5120,
+            "num_hidden_layers": 64,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "max_position_embeddings": 131072,
+            "rope_parameters": LLAMA3 | {"rope_theta": 1e6, "factor": 16.0},
         },
-    ),  # fmt: skip
+    ),
     ("CWM 32B", "CwmConfig", {}),
     ("MiMo-V2-Flash", "MiMoV2FlashConfig", {}),
     ("Muse Spark Open 816B", "MuseSparkTextConfig", {}),
@@ -119,21 +151,29 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "DeepSeek-V2",
         "DeepseekV2Config",
         {
-            "hidden_size": 5120, "num_hidden_layers": 60, "num_attention_heads": 128, "num_key_value_heads": 128,
-            "rope_parameters": YARN,
+            "hidden_size": 5120,
+            "num_hidden_layers": 60,
+            "num_attention_heads": 128,
+            "num_key_value_heads": 128,
+            **LONG,
         },
-    ),  # fmt: skip
-    ("DeepSeek-V3", "DeepseekV3Config", {"rope_parameters": YARN}),
+    ),
+    ("DeepSeek-V3", "DeepseekV3Config", LONG),
     (
         "Kimi K2",
         "DeepseekV3Config",
-        {"num_attention_heads": 64, "num_key_value_heads": 64, "rope_parameters": YARN | {"rope_theta": 5e4, "factor": 32.0}},
+        {
+            "num_attention_heads": 64,
+            "num_key_value_heads": 64,
+            "rope_parameters": YARN | {"rope_theta": 5e4, "factor": 32.0},
+            "max_position_embeddings": 32 * 4096,
+        },
     ),
     ("MiniCPM3 4B", "MiniCPM3Config", {}),
     ("LongCat-Flash", "LongcatFlashConfig", {}),
     ("Mistral Small 4", "Mistral4Config", {}),
     # an index chooses; entries are compressed
-    ("DeepSeek-V3.2", "DeepseekV32Config", {"rope_parameters": YARN}),
+    ("DeepSeek-V3.2", "DeepseekV32Config", LONG),
     ("GLM-5", "GlmMoeDsaConfig", {}),
     ("Hy4 preview", "HYV4Config", {}),
     ("Mistral Large 4", "MistralLarge4TextConfig", {}),
@@ -153,10 +193,13 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "DeepSeek-V4-Pro",
         "DeepseekV4Config",
         {
-            "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "index_topk": 1024,
+            "hidden_size": 7168,
+            "num_hidden_layers": 61,
+            "num_attention_heads": 128,
+            "index_topk": 1024,
             "rope_parameters": COMPRESSED,
         },
-    ),  # fmt: skip
+    ),
     # layers with a state
     ("RecurrentGemma 2B", "RecurrentGemmaConfig", {"num_key_value_heads": 1}),
     ("Jamba v0.1", "JambaConfig", {}),
@@ -165,35 +208,50 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
         "MiniMax-Text-01",
         "MiniMaxConfig",
         {
-            "hidden_size": 6144, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
-            "head_dim": 128, "layer_types": every(8, "full_attention", "linear_attention", 80), **rope(1e7),
+            "hidden_size": 6144,
+            "num_hidden_layers": 80,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "layer_types": every(8, "full_attention", "linear_attention", 80),
+            **rope(1e7),
         },
-    ),  # fmt: skip
+    ),
     ("Nemotron-H 8B", "NemotronHConfig", {"hybrid_override_pattern": NEMOTRON}),
     (
         "Falcon-H1 7B",
         "FalconH1Config",
         {
-            "hidden_size": 3072, "num_hidden_layers": 44, "num_attention_heads": 12, "num_key_value_heads": 2,
-            "head_dim": 128, "mamba_d_ssm": 3072, "mamba_n_heads": 24, "mamba_d_head": 128, **rope(1e11),
+            "hidden_size": 3072,
+            "num_hidden_layers": 44,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "mamba_d_ssm": 3072,
+            "mamba_n_heads": 24,
+            "mamba_d_head": 128,
+            **rope(1e11),
         },
-    ),  # fmt: skip
+    ),
     (
         "Granite 4.0 H Small",
         "GraniteMoeHybridConfig",
         {
-            "num_hidden_layers": 40, "num_key_value_heads": 8, "mamba_d_state": 128,
+            "num_hidden_layers": 40,
+            "num_key_value_heads": 8,
+            "mamba_d_state": 128,
             "layer_types": every(10, "full_attention", "linear_attention", 40, 5),
         },
-    ),  # fmt: skip
+    ),
     (
         "LFM2 1.2B",
         "Lfm2Config",
         {
-            "hidden_size": 2048, "num_hidden_layers": 16,
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
             "layer_types": ["full_attention" if n in (2, 5, 8, 10, 12, 14) else "conv" for n in range(16)],
         },
-    ),  # fmt: skip
+    ),
     ("LFM3 1.7B", "Lfm3Config", {}),
     ("Qwen3-Next 80B-A3B", "Qwen3NextConfig", rope(1e7, partial_rotary_factor=0.25)),
     ("Qwen3.5 35B-A3B", "Qwen3_5MoeTextConfig", rope(1e7, partial_rotary_factor=0.25)),

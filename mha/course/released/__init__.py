@@ -64,10 +64,15 @@ class Positions:
     base: float = 0.0
     scaling: str = ""
 
-    def __str__(self) -> str:
+    def said(self, key: int) -> str:
+        """Say it in words.
+
+        :param key: width of a key.
+        """
         if self.kind != "rotary":
             return "no positions" if self.kind == "none" else f"{self.kind} positions"
-        return f"{self.width} rotated, base {self.base:,.0f}" + f", {self.scaling}" * bool(self.scaling)
+        part = "rotary" if self.width == key else f"rotary on {self.width} of {key}"
+        return f"{part}, base {self.base:,.0f}" + f", {self.scaling}" * bool(self.scaling)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class Layers:
         return 2 * self.heads * (self.key + self.value) * self.read(tokens) + index + self.update * self.state
 
     def __str__(self) -> str:
-        return ", ".join([f"{self.count} {self.kind}", *self.details()])
+        return f"{self.count} {self.kind}: {', '.join(self.details())}"
 
     @property
     def norm(self) -> str:
@@ -152,9 +157,15 @@ class Layers:
     def details(self) -> Iterator[str]:
         """Say the sizes in words, one after the other."""
         if self.state and self.kind != "RG-LRU":
-            yield f"{self.kv_heads} states of {self.key} × {self.value}" if self.kv_heads > 1 else f"a state of {self.key} × {self.value}"
+            yield (
+                f"{self.kv_heads} states of {self.key} × {self.value}"
+                if self.kv_heads > 1
+                else f"a state of {self.key} × {self.value}"
+            )
         elif self.state:
             yield f"{self.state:,} channels"
+        elif self.kind == "convolution":
+            yield f"keeps {self.recent:,} numbers"
         elif "latent" in self.kind:
             yield f"{self.heads} heads, latent {self.value}" + f" + {self.key - self.value}" * (self.key > self.value)
         elif self.heads:
@@ -170,7 +181,7 @@ class Layers:
         if self.heads and not self.row and not self.state:
             yield "cache of an earlier layer"
         if self.heads and not self.state:
-            yield str(self.positions)
+            yield self.positions.said(self.key)
         yield from ["sink"] * self.sink
         yield from [f"gate {self.gate}"] * bool(self.gate)
         yield from [self.norm] * bool(self.qk_norm)

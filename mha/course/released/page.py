@@ -59,7 +59,7 @@ def written(models: Sequence[Any], tokens: Sequence[int]) -> str:
     :param tokens: two lengths.
     """
     short, long = lengths(tokens)
-    heads = ["model", "layers", f"KiB per token at {long}", f"MiB at {short}", f"GiB at {long}"]
+    heads = ["model", "layers", "KiB per token", f"MiB at {short}", f"GiB at {long}"]
     heads += [f"GFLOP at {short}", f"GFLOP at {long}"]
     head = "".join(f'<th role="columnheader" scope="col">{one}</th>' for one in heads)
     body = "".join(_row(model, tokens, heads) for model in models)
@@ -76,7 +76,7 @@ def written(models: Sequence[Any], tokens: Sequence[int]) -> str:
 
 
 def _row(model: Any, tokens: Sequence[int], heads: Sequence[str]) -> str:
-    short, long = tokens
+    long = tokens[-1]
     kept = [model.kept(n) for n in tokens]
     numbers = [kept[1] / long / 2**10, kept[0] / 2**20, kept[1] / 2**30]
     numbers += [model.flops(n) / 1e9 for n in tokens]

@@ -95,7 +95,9 @@ def rotary(config: Any, kind: str, width: int) -> Positions:
     return Positions("rotary", int(width * rope.get("partial_rotary_factor", 1.0)), float(rope["rope_theta"]), scaling)
 
 
-def heads(config: Any, kind: str, count: int, kv: int, key: int, value: int, positions: Positions, **more: Any) -> Layers:
+def heads(
+    config: Any, kind: str, count: int, kv: int, key: int, value: int, positions: Positions, **more: Any
+) -> Layers:
     """Describe layers of heads with keys and values of their own.
 
     :param config: of the model.
@@ -233,9 +235,14 @@ def latent(*without: str, layers: str = "num_hidden_layers", times: int = 1) -> 
             if kind == "sliding_attention":
                 found = dataclasses.replace(found, kind="latent, window", span=config.sliding_window, every=None)
             if kind == "indexed_attention":
-                every = getattr(config, "index_kpool", 1)
-                own = (config.index_n_heads, config.index_head_dim) if source == "full" else (0, 0)
-                found = dataclasses.replace(found, kind="latent, index", index=Index(*own, every, config.index_topk))
+                own = source == "full"
+                index = Index(
+                    heads=config.index_n_heads if own else 0,
+                    width=config.index_head_dim if own else 0,
+                    every=getattr(config, "index_kpool", 1),
+                    most=config.index_topk,
+                )
+                found = dataclasses.replace(found, kind="latent, index", index=index)
             yield first, found
 
     return read
@@ -267,7 +274,9 @@ def deepseek_v4(config: Any) -> Iterator[Found]:
         )
 
 
-def state(kind: str, count: int, heads: int, key: int, value: int, *, update: int, channels: int, kernel: int) -> Layers:
+def state(
+    kind: str, count: int, heads: int, key: int, value: int, *, update: int, channels: int, kernel: int
+) -> Layers:
     """Describe layers with a state: each head has one of key × value numbers.
 
     :param kind: of the layers.
@@ -339,7 +348,10 @@ def lightning(config: Any) -> Iterator[Found]:
     """Read MiniMax-01: linear attention with a fixed decay, and full layers."""
     width = width_of(config)
     first = kinds_of(config).index("linear_attention")
-    yield first, state("lightning", linear(config), config.num_attention_heads, width, width, update=ADD, channels=0, kernel=1)
+    yield (
+        first,
+        state("lightning", linear(config), config.num_attention_heads, width, width, update=ADD, channels=0, kernel=1),
+    )
     yield from plain()(config)
 
 
