@@ -38,7 +38,7 @@
     head.replaceChildren(button)
     const value = row => {
       const cell = row.cells[column]
-      return "n" in cell.dataset ? Number(cell.dataset.n) : cell.textContent.toLowerCase()
+      return "n" in cell.dataset ? Number(cell.dataset.n) : (cell.querySelector("b") || cell).textContent.toLowerCase()
     }
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending"
@@ -51,7 +51,7 @@
       const sign = down ? -1 : 1
       rows.sort((a, b) => {
         const [x, y] = [value(a), value(b)]
-        return sign * (typeof x === "number" ? x - y : x.localeCompare(y))
+        return sign * ((x > y) - (x < y))
       })
       body.append(...rows)
       order = `, sorted by ${name}, ${down ? "largest" : "smallest"} first`
