@@ -19,6 +19,7 @@ not counted. Latents are read in the absorbed form, without making keys and valu
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -232,7 +233,8 @@ class Model:
         return " + ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda both: -both[1]))
 
     def __str__(self) -> str:
-        return "\n".join([self.name, *(f"  {layer}" for layer in self.layers)])
+        lines = (textwrap.fill(str(one), 72, initial_indent="  ", subsequent_indent="    ") for one in self.layers)
+        return "\n".join([self.name, *lines])
 
 
 class Table:
