@@ -20,6 +20,7 @@ from mha.functional.masks import (
 )
 from mha.functional.procrustes import best_rotation, group_heads, likeness
 from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
+from mha.functional.smaller_cache import heaviest_keys, round_to_bits
 from mha.functional.tiled import tiled_attention
 
 __all__ = [
@@ -45,12 +46,14 @@ __all__ = [
     "from_key_padding",
     "from_seq_first",
     "group_heads",
+    "heaviest_keys",
     "keep_largest",
     "likeness",
     "linear_attention",
     "merge_heads",
     "padding_mask",
     "positive_features",
+    "round_to_bits",
     "sliding_window",
     "softmax_with_sink",
     "split_heads",
