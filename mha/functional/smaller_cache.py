@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_finite, check_whole, checked
+from mha.checks import check_finite, check_no_nan, check_whole, checked
 
 MOST_BITS = 16  # codes of more bits are no smaller than the numbers that models compute with
 
 
 @checked
-def round_to_bits(x: Float[Tensor, "..."], bits: int, *, along: int = -1, group: int | None = None) -> Tensor:
+def round_to_bits(x: Float[Tensor, "... n"], bits: int, *, along: int = -1, group: int | None = None) -> Tensor:
     """Round numbers to 2^bits equally spaced values between the smallest and the largest of their group.
 
     A cache would keep the codes, whole numbers from 0 to 2^bits − 1, and two numbers per group: the smallest, and the
@@ -77,10 +77,12 @@ def heaviest_keys(
     """
     h, i, j = weights.shape[1:]
     queries, kv_heads = i if queries is None else queries, h if kv_heads is None else kv_heads
-    check_whole(1, j, kept=kept)
-    check_whole(1, i, queries=queries)
-    check_whole(1, h, kv_heads=kv_heads)
-    check_whole(smooth=smooth)
+    check_whole(kept=kept, queries=queries, kv_heads=kv_heads, smooth=smooth)
+    check_no_nan("weights", weights)
+    for name, asked, there in ("kept", kept, j), ("queries", queries, i):
+        if asked > there:
+            what = "keys" if name == "kept" else "queries"
+            raise ValueError(f"{name} = {asked}: weights {tuple(weights.shape)} are of {there} {what}")
     if h % kv_heads:
         raise ValueError(f"kv_heads = {kv_heads}: {h} heads cannot be shared out among {kv_heads} KV heads")
     if smooth % 2 == 0:

@@ -100,10 +100,14 @@ def test_a_smoothed_choice_keeps_neighbors():
 
 def test_a_choice_that_cannot_be_made_is_refused(reader):
     p = weights()
-    with pytest.raises(ValueError, match="kept = 8: it must be at most 7"):
+    with pytest.raises(ValueError, match=r"kept = 8: weights \(2, 4, 7, 7\) are of 7 keys"):
         heaviest_keys(p, 8)
     with pytest.raises(ValueError, match="queries = 0: it must be at least 1"):
         heaviest_keys(p, 3, queries=0)
+    with pytest.raises(ValueError, match=r"queries = 8: weights \(2, 4, 7, 7\) are of 7 queries"):
+        heaviest_keys(p, 3, queries=8)
+    with pytest.raises(ValueError, match="holds NaN"):
+        heaviest_keys(p.where(p > 0.5, torch.nan), 3)
     with pytest.raises(ValueError, match="kv_heads = 3: 4 heads cannot be shared out among 3"):
         heaviest_keys(p, 3, kv_heads=3)
     with pytest.raises(ValueError, match="smooth = 2: give an odd number"):
