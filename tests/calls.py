@@ -139,6 +139,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "layout": lambda: "half",
     "norm": lambda: nn.LayerNorm,
     "positions": lambda: None,
+    "WindowCache.positions": lambda: "inside",
     "bias": lambda: True,
     "fusion": lambda: "share",
     "gates": lambda: "released",

@@ -28,6 +28,7 @@ from mha.functional.rotary_scaling import (
     yarn_rates,
 )
 from mha.functional.sink_softmax import attend_with_sink, softmax_with_sink
+from mha.functional.smaller_cache import heaviest_keys, round_to_bits
 from mha.functional.tiled import tiled_attention
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "from_key_padding",
     "from_seq_first",
     "group_heads",
+    "heaviest_keys",
     "keep_largest",
     "larger_base",
     "likeness",
@@ -63,6 +65,7 @@ __all__ = [
     "padding_mask",
     "positive_features",
     "rotary_rates",
+    "round_to_bits",
     "sliding_window",
     "softmax_with_sink",
     "split_heads",

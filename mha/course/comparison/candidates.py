@@ -113,7 +113,7 @@ class ReleasedDelta(mha.DeltaAttention):
         self.before = nn.Conv1d(3 * d_model, 3 * d_model, width, groups=3 * d_model, padding=width - 1, bias=False)
         self.norm, self.gate = nn.RMSNorm(self.d_head), nn.Linear(d_model, d_model, bias=False)
 
-    def forward(self, query: Tensor, **how: Any) -> Tensor:
+    def forward(self, query: Tensor, **how: Any) -> Tensor:  # type: ignore[override]  # to be trained only
         """Keep the layer's input for the gate."""
         self.asked = query
         return super().forward(query, **how)
