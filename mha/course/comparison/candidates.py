@@ -209,7 +209,7 @@ def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0, rate: 
     """Train one model and judge it; routed heads add their balance loss, as their paper does.
 
     ``budget`` says how many times the task's own number of steps it is trained, ``rate`` the highest learning rate; the
-    lower one of the task's two unless given. A training that diverges is judged as :func:`guessing`.
+    lower one of the task's two unless given. A training run that diverges is judged as :func:`guessing`.
 
     :Raises: ValueError for a task that the layer cannot do, a budget of no step, or a rate that is not above 0.
     :Taught in: choosing.
@@ -231,7 +231,7 @@ def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0, rate: 
 def guessing(task: str) -> Score:
     """Judge a model that knows nothing: no answer is right, and all characters are equally likely.
 
-    A training that diverges leaves such a model.
+    A training run that diverges leaves such a model.
 
     :Taught in: choosing.
     """

@@ -97,7 +97,7 @@ def values(task: str, layer: str, budget: float = 1.0, *, at: float | None = Non
 
 
 def gaps(task: str, layer: str, baseline: str = "plain", budgets: tuple[float, float] = (1.0, 1.0)) -> list[float]:
-    """Subtract the stored qualities of a baseline, seed by seed; + is better, also where a loss is measured.
+    """Subtract the stored qualities of a baseline, seed by seed; + is better, for a loss too.
 
     :Taught in: choosing.
     """
@@ -164,7 +164,7 @@ def chance(gaps: Sequence[float]) -> float:
 def holm(chances: Sequence[float], level: float = 0.05) -> list[bool]:
     """Say which of many differences stay: with chance 1 − ``level``, not one of them is luck (Holm 1979).
 
-    The smallest of n p-values must be below level/n, the next one below level/(n−1), and so on to the first that fails.
+    The smallest of n p-values must be below level / n, the next one below level / (n − 1), up to the first that fails.
 
     :Taught in: choosing.
     """
