@@ -21,7 +21,7 @@ POOLS = ("max", "mean")
 def index_scores(
     q: Float[Tensor, "b h i d"], k: Float[Tensor, "b j d"], w: Float[Tensor, "b i h"]
 ) -> Float[Tensor, "b i j"]:
-    """Score every key for every query: Σ_h w_ih · ReLU(q_ih · k_j / √d). All heads share one key, and there are no values.
+    """Score every key for every query: Σ_h w_ih · ReLU(q_ih · k_j / √d). The heads share one key; there are no values.
 
     :param q: index queries, (b, h, i, d).
     :param k: index keys, (b, j, d), one for each token.
@@ -184,7 +184,7 @@ def pool_blocks(scores: Tensor, block: int, pool: str, own: bool) -> Float[Tenso
     b, i, j = scores.shape
     filled = torch.cat([scores, scores.new_full((b, i, -j % block), -torch.inf)], -1).unflatten(-1, (-1, block))
     seen = filled != -torch.inf
-    pooled = filled.amax(-1)
+    pooled: Tensor = filled.amax(-1)
     if pool == "mean":
         total = filled.masked_fill(~seen, 0).sum(-1)
         pooled = (total / seen.sum(-1).clamp_min(1)).masked_fill(~seen.any(-1), -torch.inf)
@@ -201,9 +201,9 @@ def index_loss(
 ) -> Float[Tensor, ""]:
     """Say how far the softmax of the index scores is from what the heads read: KL(p_i ‖ softmax(I_i)), averaged over i.
 
-    p is the attention weights, summed over the heads and divided by their sum; no gradient reaches them. With ``chosen``
-    both sides are restricted to the set and sum to 1 within it. Queries that read nothing are not counted. The mean
-    hides rare queries: judge an index also by how often the key that counts is in the set.
+    p is the attention weights, summed over the heads and divided by their sum; no gradient reaches them. With
+    ``chosen`` both sides are restricted to the set and sum to 1 within it. Queries that read nothing are not counted.
+    The mean hides rare queries: judge an index also by how often the key that counts is in the set.
 
     :param weights: of the attention, (b, h, i, j), as ``mha.watch`` shows them.
     :param scores: of the index, (b, i, j). What the attention may not read must be −inf, as ``layer.index(x,
@@ -232,5 +232,5 @@ def index_loss(
     counted = total > 0
     p = target / total.where(counted, 1)
     log_q = scores.masked_fill(~counted, 0).log_softmax(-1).masked_fill(p == 0, 0)
-    divergence = (torch.special.xlogy(p, p) - p * log_q).sum()
+    divergence: Tensor = (torch.special.xlogy(p, p) - p * log_q).sum()
     return divergence / counted.sum().clamp_min(1)

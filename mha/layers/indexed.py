@@ -270,7 +270,7 @@ class IndexedAttention(GroupedAttention):
     :Taught in: select.
     """
 
-    reads = ("keys, values and index keys", "keys and values")
+    reads: tuple[str, ...] = ("keys, values and index keys", "keys and values")
     stores: tuple[str, ...] = ("W_k", "W_v", "indexer")
     beyond_steps = "the index scores the layer's input, and chooses what may be read"
 
