@@ -169,20 +169,22 @@ def first_blocks(scores: Tensor, k: int, block: int, pool: str, own: bool) -> Bo
     :param own: whether the last block is always chosen.
     """
     chosen = _first(pool_blocks(scores, block, pool, own), k)
-    of_keys = chosen[..., None].expand(*chosen.shape, block).flatten(-2)
-    return of_keys[..., : scores.shape[-1]] & (scores != -torch.inf)
+    number = torch.arange(scores.shape[-1], device=scores.device) // block
+    return chosen.index_select(-1, number) & (scores != -torch.inf)
 
 
 def pool_blocks(scores: Tensor, block: int, pool: str, own: bool) -> Float[Tensor, "b i n"]:
-    """Score each block by its keys: −inf where all are hidden, inf where it must be chosen.
+    """Score each block by its keys: −inf where all are hidden, inf where it must be chosen. The last ones are empty.
 
     :param scores: (b, i, j), −inf where hidden.
     :param block: how many keys a block has.
     :param pool: "max" or "mean".
     :param own: whether the last block that is not hidden gets inf.
     """
-    b, i, j = scores.shape
-    filled = torch.cat([scores, scores.new_full((b, i, -j % block), -torch.inf)], -1).unflatten(-1, (-1, block))
+    j, device = scores.shape[-1], scores.device
+    blocks = torch.arange(j // block + 2, device=device)  # never one, so that an exported graph fits all lengths
+    at = blocks[:, None] * block + torch.arange(block, device=device)
+    filled = scores[..., at.clamp_max(j - 1)].masked_fill(at >= j, -torch.inf)
     seen = filled != -torch.inf
     pooled: Tensor = filled.amax(-1)
     if pool == "mean":
@@ -191,9 +193,8 @@ def pool_blocks(scores: Tensor, block: int, pool: str, own: bool) -> Float[Tenso
     if not own:
         return pooled
     there = seen.any(-1)
-    number = torch.arange(there.shape[-1], device=scores.device)
-    last = (there * number).amax(-1, keepdim=True)
-    return pooled.masked_fill(there & (number == last), torch.inf)
+    last = (there * blocks).amax(-1, keepdim=True)
+    return pooled.masked_fill(there & (blocks == last), torch.inf)
 
 
 def index_loss(
