@@ -9,7 +9,13 @@ from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
-from mha.layers.indexed import IndexedAttention, IndexedCache, Indexer
+from mha.layers.indexed import (
+    IndexedAttention,
+    IndexedCache,
+    IndexedLatentAttention,
+    IndexedLatentCache,
+    Indexer,
+)
 from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
@@ -48,6 +54,8 @@ __all__ = [
     "Heads",
     "IndexedAttention",
     "IndexedCache",
+    "IndexedLatentAttention",
+    "IndexedLatentCache",
     "Indexer",
     "KeyValueCache",
     "LatentAttention",

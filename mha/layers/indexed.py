@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_whole, checked
+from mha.checks import check_flag, check_whole, checked
 from mha.functional import core
 from mha.functional.indexed import (
     check_pool,
@@ -29,9 +29,9 @@ from mha.layers.cache import KeyValueCache, LayerCache, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import Tap
-from mha.layers.latent import EPS, rotates
+from mha.layers.latent import EPS, LatentAttention, rotates
 from mha.layers.multi_head import Heads
-from mha.layers.positions import RelativePositions
+from mha.layers.positions import LAYOUTS, RelativePositions
 from mha.layers.projections import weight_of
 
 EVERY = 2**31 - 1  # more keys than any sequence has
@@ -115,6 +115,7 @@ class Indexer(nn.Module):
         block: int,
         pool: str,
         norm: bool,
+        layout: str | None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -130,6 +131,8 @@ class Indexer(nn.Module):
         :param block: how many consecutive keys are chosen together.
         :param pool: how the scores of a block are pooled, "max" or "mean".
         :param norm: whether a LayerNorm with a bias follows the index keys.
+        :param layout: which of the rotated channels make a pair, "half" or "interleaved"; as the positions have it
+            where it is None.
         :param device: where the parameters are made; torch's default unless given.
         :param dtype: the type of the parameters; torch's default unless given.
         """
@@ -141,8 +144,11 @@ class Indexer(nn.Module):
                 f"d_rotary = {d_rotary}, d_index = {d}: positions rotate pairs of index channels, so give an even "
                 f"number from 0 to {d}"
             )
+        if layout not in (None, *LAYOUTS):
+            raise ValueError(f"index_layout = {layout!r}: it is one of {LAYOUTS}")
         like: Any = {"device": device, "dtype": dtype}
         self.k, self.heads, self.d, self.d_rotary, self.block, self.pool = k, heads, d, d_rotary, block, pool
+        self.layout = layout
         self.W_q = nn.Linear(d_asked, heads * d, bias=False, **like)
         self.W_k = nn.Linear(d_key, d, bias=False, **like)
         self.W_w = nn.Linear(d_model, heads, bias=False, **like)
@@ -187,7 +193,12 @@ class Indexer(nn.Module):
         if not self.d_rotary or not rotates(positions) or positions is None:
             return x
         turned, rest = x.split([self.d_rotary, self.d - self.d_rotary], -1)
-        return torch.cat([positions.rotate(turned, start), rest], -1)
+        theirs = getattr(positions, "layout", None)
+        if self.layout in (None, theirs):
+            return torch.cat([positions.rotate(turned, start), rest], -1)
+        pairs = (2, -1) if theirs == "interleaved" else (-1, 2)  # put as the positions want it, and back again
+        turned = positions.rotate(turned.unflatten(-1, pairs).mT.flatten(-2), start)
+        return torch.cat([turned.unflatten(-1, pairs[::-1]).mT.flatten(-2), rest], -1)
 
     def chooses(self, j: int) -> bool:
         """Whether there are more keys than a query reads; in a graph that is exported, which fits all lengths, always.
@@ -315,7 +326,8 @@ class IndexedAttention(GroupedAttention):
         )  # fmt: skip
         self.indexer = Indexer(
             d_model, k, heads=index_heads, d=d_index, d_asked=d_model, d_key=self.W_k.in_features,
-            d_rotary=d_index // 2 * 2 if d_rotary is None else d_rotary, block=block, pool=pool, norm=False, **like,
+            d_rotary=d_index // 2 * 2 if d_rotary is None else d_rotary, block=block, pool=pool, norm=False,
+            layout=None, **like,
         )  # fmt: skip
         self.at_index, self.at_chosen = Tap(), Tap()
 
@@ -460,16 +472,17 @@ def gathers(layer: Any, i: int, mask: Tensor | None) -> bool:
     return not watched and (mask is None or mask.ndim == 2 or mask.shape[1] == 1)
 
 
-def count_read(cost: Cost, read: Cost, i: int, bytes_taken: int) -> Cost:
+def count_read(cost: Cost, read: Cost, i: int, bytes_taken: int, made: tuple[str, ...] = ()) -> Cost:
     """Let i queries of each sequence read what one query of ``read`` does.
 
     :param cost: of a call that reads everything.
     :param read: of one query that reads what is chosen.
     :param i: how many queries there are.
     :param bytes_taken: how much is gathered.
+    :param made: which parts are computed anew from what is gathered.
     """
     parts = dict(cost.parts) | {"gather": Part(0, 2 * bytes_taken)}
-    for name in ("scores", "read"):
+    for name in ("scores", "read", *made):
         parts[name] = Part(i * read.parts[name].flops, i * read.parts[name].moved)
     return replace(cost, parts=parts, peak=cost.peak + bytes_taken)
 
@@ -500,3 +513,231 @@ def count_index(indexer: Indexer, cost: Cost, b: int, i: int, j: int, *, fresh: 
         cost, parts=parts, parameters=cost.parameters + own, weights=cost.weights + own * size,
         cache=cost.cache + size * b * j * indexer.d, peak=peak,
     )  # fmt: skip
+
+
+class IndexedLatentCache(KeyValueCache):
+    """Remember for each token its latent row and the short key of the index.
+
+    :Costs: d_latent + d_rotary + d_index numbers for each position, whatever the number of heads.
+    :Shapes: rows (b, 1, n, d_latent + d_rotary), and index keys (b, 1, n, d_index) in the place of values.
+    :Raises: ValueError as KeyValueCache.
+    :Source: DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1.
+    :Taught in: select.
+    """
+
+    keeps = "latents and index keys"
+
+
+class IndexedLatentAttention(LatentAttention):
+    """Attend to the latents that an index chooses (DSA over MLA): one fetched row serves all heads of a query.
+
+    Index queries come from the compressed query, after its norm; index keys come from the token and pass a LayerNorm;
+    the first ``d_rotary`` channels of both are rotated. A single query, as behind a cache, gathers its rows and reads
+    only them; several queries at once get a mask.
+
+    :Plain when: ``k`` is at least the number of keys, and the latents are as :class:`mha.LatentAttention` has it.
+    :Changes: the mask, which hides what is not chosen.
+    :Costs: the parameters of the :class:`Indexer`, d_index numbers more per token in the cache, and
+        2·i·j·index_heads·d_index FLOPs to score; a single query reads ``k · block`` rows in place of j.
+    :Shapes: as :class:`mha.LatentAttention`. Watch "index", the scores (b, i, j) with −inf where a mask hides, and
+        "chosen" (b, i, j).
+    :Raises: ValueError for numbers out of range, for another ``pool``, and as LatentAttention.
+    :Source: DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1.
+    :Differs from the released code: ties are broken by position, the earlier key first; norms compute in the type of
+        the tokens, there in float32; no Hadamard rotation and no float8, which change rounding only.
+    :Taught in: select.
+    """
+
+    reads = ("latents and index keys", "keys and values")
+    stores: tuple[str, ...] = ("W_down", "W_rotary_k", "norm_latent", "indexer")
+    beyond_steps = "the index scores the layer's input, and chooses what may be read"
+
+    @checked
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_latent: int,
+        k: int,
+        *,
+        d_rotary: int = 0,
+        d_query: int | None = None,
+        norm: bool = False,
+        index_heads: int = 4,
+        d_index: int = 8,
+        index_layout: str = "half",
+        block: int = 1,
+        pool: str = "max",
+        d_head: int | None = None,
+        bias: bool | str = True,
+        dropout: float = 0.0,
+        positions: RelativePositions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the layer; the other keywords are those of :class:`mha.LatentAttention`.
+
+        :param k: how many keys each query reads, or how many blocks of keys; ``layer.k`` can be changed later.
+        :param d_rotary: the width of the rotated channels, in the heads and in the index, an even number; 0 unless
+            given.
+        :param index_heads: how many heads the index has; 4 unless given.
+        :param d_index: the width of such a head, and of the one index key; 8 unless given.
+        :param index_layout: which rotated index channels make a pair, "half" or "interleaved", whatever the heads have;
+            the first, as in DeepSeek-V3.2, unless given.
+        :param block: how many consecutive keys are chosen together; 1 unless given.
+        :param pool: how the scores of a block are pooled, "max" or "mean"; the first unless given.
+        """
+        like: Any = {"device": device, "dtype": dtype}
+        super().__init__(
+            d_model, heads, d_latent, d_rotary=d_rotary, d_query=d_query, norm=norm, d_head=d_head, bias=bias,
+            dropout=dropout, positions=positions, **like,
+        )  # fmt: skip
+        self.indexer = Indexer(
+            d_model, k, heads=index_heads, d=d_index, d_asked=d_query or d_model, d_key=d_model, d_rotary=d_rotary,
+            block=block, pool=pool, norm=True, layout=index_layout, **like,
+        )  # fmt: skip
+        self.at_index, self.at_chosen = Tap(), Tap()
+
+    @property
+    def k(self) -> int:
+        """How many keys, or blocks of keys, each query reads."""
+        return self.indexer.k
+
+    @k.setter
+    def k(self, k: int) -> None:
+        check_whole(k=k)
+        self.indexer.k = k
+
+    def forward(
+        self,
+        query: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j m"] | None = None,
+        value: Float[Tensor, "b j m"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+        cache: LayerCache | None = None,
+        absorb: bool | None = None,
+    ) -> Float[Tensor, "b i m"]:
+        """Compress, choose, read in one of the two forms, merge.
+
+        :param absorb: whether the absorbed form runs; the one with fewer FLOPs unless given, without a cache the
+            expanded one.
+        """
+        if absorb is not None:
+            check_flag(absorb=absorb)
+        key, mask = self._check_latent_call(query, key, value, mask, is_causal, cache)
+        start = 0 if cache is None else cache.length
+        asked = self._compressed(query)
+        q = self._queries_of(asked, start)
+        rows, index_keys = self._rows(key, cache)
+        if chooses(self, rows.shape[2]):
+            allowed = core.visible(q, rows, mask, is_causal)
+            scores = self.at_index(hide_keys(self.indexer(asked, query, index_keys, self.positions, start), allowed))
+            if gathers(self, q.shape[2], allowed):
+                at, mask = self.indexer.best(scores)
+                rows, is_causal = gathered(rows, at), False
+            else:
+                chosen = self.at_chosen(self.indexer.choose(scores))[:, None]
+                mask = chosen if mask is None else chosen & mask
+        if absorb is None:
+            absorb = cache is not None and self.absorbs(q.shape[2], rows.shape[2])
+        read = self.read_absorbed if absorb else self.read_expanded
+        return self._merge(self.at_heads(read(q, rows, mask, is_causal)))
+
+    def index(
+        self,
+        x: Float[Tensor, "b i m"],
+        key: Float[Tensor, "b j m"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        is_causal: bool = False,
+    ) -> Float[Tensor, "b i j"]:
+        """Score every key for every query; gradients reach the parameters of the index and nothing else.
+
+        :param x: what asks, (b, i, d_model).
+        :param key: what is compared with, (b, j, d_model); x unless given.
+        :param mask: (i, j) or (b, h, i, j), True = may look. What no head may look at is −inf; nothing unless given.
+        :param is_causal: whether each token sees only itself and what came before.
+        """
+        key, mask = self._check_latent_call(x, key, None, mask, is_causal, None)
+        index_keys = self.indexer.keys(key, self.positions, 0)
+        scores = self.indexer(self._compressed(x), x, index_keys, self.positions, 0)
+        return hide_keys(scores, core.visible(x, key, mask, is_causal))
+
+    def _compressed(self, x: Tensor) -> Tensor:
+        """Make what queries of heads and index come from."""
+        return x if self.W_down_q is None else self._normed(self.W_down_q(x), self.norm_query)
+
+    def queries(self, x: Tensor, start: int) -> Tensor:
+        """Make the queries of tokens at positions from ``start`` on: their own channels, then the rotated ones."""
+        return self._queries_of(self._compressed(x), start)
+
+    def _queries_of(self, asked: Tensor, start: int) -> Tensor:
+        q = core.split_heads(self.W_q(asked), self.heads)
+        if self.W_rotary_q is None:
+            return q
+        return torch.cat([q, self._into_heads(self.W_rotary_q(asked), self.heads, start)], -1)
+
+    def _squeeze(self, query: Tensor, key: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
+        q = self.queries(query, 0 if cache is None else cache.length)
+        return q, self._rows(key, cache)[0]
+
+    def _rows(self, key: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
+        """Make rows (b, 1, j, d_latent + d_rotary) and index keys (b, j, d_index), those of the past included.
+
+        Without a cache, and with as many keys as are read anyway, there are no index keys to make.
+        """
+        start = 0 if cache is None else cache.length
+        if cache is not None and cache.holds(key):
+            rows, index_keys = cache.held()
+            return rows, index_keys[:, 0]
+        rows = self._normed(self.W_down(key), self.norm_latent)[:, None]
+        if self.W_rotary_k is not None:
+            rows = torch.cat([rows, self._into_heads(self.W_rotary_k(key), 1, start).to(rows)], -1)
+        if cache is None:
+            unasked = not chooses(self, rows.shape[2])
+            return rows, rows[:, 0, :, :0] if unasked else self.indexer.keys(key, self.positions, start)
+        rows, index_keys = cache.update(rows, self.indexer.keys(key, self.positions, start)[:, None])
+        return rows, index_keys[:, 0]
+
+    @classmethod
+    def plain_settings(cls, layer: Heads) -> dict[str, Any]:
+        """Let each query read everything, and let the latent be as wide as the input."""
+        return super().plain_settings(layer) | {"k": EVERY}
+
+    @checked
+    def cost(
+        self,
+        b: int,
+        i: int,
+        j: int | None = None,
+        *,
+        fresh: int | None = None,
+        stored: bool = False,
+        absorb: bool | None = None,
+        gather: bool | None = None,
+    ) -> Cost:
+        """Count one call on paper, as :meth:`LatentAttention.cost` does, with the index, and with the rows read.
+
+        :param gather: whether each query reads its chosen rows only, as a kernel for sparse attention does it; as here
+            unless given: a single query does, and several read all rows under a mask. Never where weights are
+            ``stored``.
+        """
+        j = i if j is None else j
+        stored, reads = stored or getattr(self.positions, "bias", None) is not None, self.indexer.reads
+        few = reads < j
+        gather = few and not stored and (i == 1 if gather is None else gather)
+        if absorb is None and gather:
+            absorb = fresh is not None and self.absorbs(i, reads)
+        cost = super().cost(b, i, j, fresh=fresh, stored=stored, absorb=absorb)
+        if gather:
+            read = super().cost(b, 1, reads, fresh=0, absorb=absorb)
+            taken = self.W_q.weight.element_size() * b * i * reads * (self.d_latent + self.d_rotary)
+            cost = count_read(cost, read, i, taken, () if absorb else ("W_k", "W_v"))
+        return count_index(self.indexer, cost, b, i, j, fresh=fresh, few=few)
+
+    @checked
+    def new_cache(self, capacity: int = 1024, padding: Tensor | list[int] | None = None) -> IndexedLatentCache:
+        """Make an empty cache for this layer."""
+        return IndexedLatentCache(capacity, padding)

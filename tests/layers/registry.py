@@ -102,6 +102,14 @@ def indexed(**settings):
     return mha.IndexedAttention(8, 4, 2, **{"positions": rotary(), "index_heads": 3, "d_index": 6, **settings})
 
 
+def indexed_over(**widths):
+    return mha.IndexedAttention(6, 2, 2, **widths)
+
+
+def indexed_latents(**settings):
+    return mha.IndexedLatentAttention(8, 4, 5, 2, **settings)
+
+
 def latent(**settings):
     return mha.LatentAttention(8, 4, 5, **settings)
 
@@ -116,6 +124,9 @@ READS = {"caches": False, "own_cache": True}  # a memory, with a cache of its ow
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
 LATENT = {"crosses": False, "own": ("W_down", "W_rotary", "norm_"), "whole": ("W_down", "W_rotary_k")}
+BOTH = {name: LATENT[name] + INDEX[name] for name in ("own", "whole")}
+WHICH = {**LATENT, **INDEX, **BOTH}
+NORMED = {"d_rotary": 2, "d_query": 7, "norm": True, "block": 2}
 STATE = {
     "caches": False,
     "own_cache": True,
@@ -188,7 +199,9 @@ LAYERS = [
     Entry("indexed, two keys of all", lambda: mha.IndexedAttention(6, 3, 2), 6, **CHOOSES),
     Entry("indexed, rotary, shared", lambda: indexed(kv_heads=2, dropout=0.4), 8, dropout=True, **TURNED),
     Entry("indexed, sloped blocks", lambda: indexed(block=2, pool="mean", positions=sloped()), 8, **TURNED),
-    Entry("indexed over another width", lambda: mha.IndexedAttention(6, 2, 2, kdim=4, vdim=7), 6, alone=False, **CHOOSES),
+    Entry(
+        "indexed over another width", lambda: indexed_over(kdim=4, vdim=7), 6, alone=False, **CHOOSES
+    ),
     Entry("heads from a latent", lambda: mha.LatentAttention(6, 3, 5), 6, **LATENT),
     Entry(
         "from a latent, dropout",
@@ -200,6 +213,9 @@ LAYERS = [
     Entry("from a latent, sloped", lambda: mha.LatentAttention(6, 3, 4, positions=sloped()), 6, ordered=True, **LATENT),
     Entry("from a latent, turned", lambda: latent(d_rotary=4), 8, ordered=True, **LATENT),
     Entry("from latents, normed", lambda: latent(d_rotary=2, d_query=7, norm=True), 8, ordered=True, **LATENT),
+    Entry("indexed latents, everything read", lambda: mha.IndexedLatentAttention(6, 3, 5, 99), 6, **WHICH),
+    Entry("indexed latents", lambda: indexed_latents(d_index=5), 8, **WHICH | {"chooses": True, "softmax": False}),
+    Entry("indexed latents, turned", lambda: indexed_latents(**NORMED), 8, **WHICH | TURNED | BOTH),
     Entry("linear heads", lambda: mha.LinearAttention(6, 3), 6, **STATE),
     Entry("linear, dropout", lambda: mha.LinearAttention(6, 2, bias="kv", dropout=0.4), 6, dropout=True, **STATE),
     Entry(
