@@ -442,6 +442,8 @@ class IndexedAttention(GroupedAttention):
         if few and not stored and (i == 1 if gather is None else gather):
             read = super().cost(b, 1, self.indexer.reads, fresh=0)
             cost = count_read(cost, read, i, size * b * i * self.indexer.reads * 2 * self.kv_heads * self.d_head)
+        own = sum(p.numel() for p in self.indexer.parameters())
+        cost = replace(cost, parameters=cost.parameters + own, weights=cost.weights + own * size)
         return count_index(self.indexer, cost, b, i, j, fresh=fresh, few=few)
 
     @checked
@@ -488,7 +490,7 @@ def count_read(cost: Cost, read: Cost, i: int, bytes_taken: int, made: tuple[str
 
 
 def count_index(indexer: Indexer, cost: Cost, b: int, i: int, j: int, *, fresh: int | None, few: bool) -> Cost:
-    """Add what the index costs.
+    """Add what the index costs, but for its parameters.
 
     :param indexer: the index.
     :param cost: of the call without it.
@@ -508,11 +510,7 @@ def count_index(indexer: Indexer, cost: Cost, b: int, i: int, j: int, *, fresh: 
         moved = b * i * indexer.heads * (indexer.d + 1) + b * j * indexer.d + scores
         parts["index"] = Part(2 * scores * indexer.heads * indexer.d, wide * moved)
         peak = max(peak, wide * scores * (2 * indexer.heads + 1) + size * b * (i + j) * indexer.W_q.in_features)
-    own = sum(p.numel() for p in indexer.parameters())
-    return replace(
-        cost, parts=parts, parameters=cost.parameters + own, weights=cost.weights + own * size,
-        cache=cost.cache + size * b * j * indexer.d, peak=peak,
-    )  # fmt: skip
+    return replace(cost, parts=parts, cache=cost.cache + size * b * j * indexer.d, peak=peak)
 
 
 class IndexedLatentCache(KeyValueCache):

@@ -124,9 +124,6 @@ READS = {"caches": False, "own_cache": True}  # a memory, with a cache of its ow
 FEEDS = {**READS, "own": ("query_bias", "key_table", "score_table")}
 ROUTES = {"apart": False, "routes": True, "own": ("router.",)}
 LATENT = {"crosses": False, "own": ("W_down", "W_rotary", "norm_"), "whole": ("W_down", "W_rotary_k")}
-BOTH = {name: LATENT[name] + INDEX[name] for name in ("own", "whole")}
-WHICH = {**LATENT, **INDEX, **BOTH}
-NORMED = {"d_rotary": 2, "d_query": 7, "norm": True, "block": 2}
 STATE = {
     "caches": False,
     "own_cache": True,
@@ -142,6 +139,9 @@ INDEX = {
 }
 CHOOSES = {**INDEX, "chooses": True, "softmax": False}
 TURNED = {**CHOOSES, "crosses": False, "ordered": True}
+BOTH = {name: LATENT[name] + INDEX[name] for name in ("own", "whole")}
+WHICH = {**LATENT, **INDEX, **BOTH}
+NORMED = {"d_rotary": 2, "d_query": 7, "norm": True, "block": 2}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -196,12 +196,10 @@ LAYERS = [
     Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
     Entry("composed over another width", lambda: composed(kdim=4, vdim=7), 6, alone=False, **COMPOSES),
     Entry("indexed, everything read", lambda: mha.IndexedAttention(6, 3, 99), 6, **INDEX),
-    Entry("indexed, two keys of all", lambda: mha.IndexedAttention(6, 3, 2), 6, **CHOOSES),
+    Entry("indexed, two keys of all", lambda: mha.IndexedAttention(6, 3, 2, index_heads=9), 6, **CHOOSES),
     Entry("indexed, rotary, shared", lambda: indexed(kv_heads=2, dropout=0.4), 8, dropout=True, **TURNED),
     Entry("indexed, sloped blocks", lambda: indexed(block=2, pool="mean", positions=sloped()), 8, **TURNED),
-    Entry(
-        "indexed over another width", lambda: indexed_over(kdim=4, vdim=7), 6, alone=False, **CHOOSES
-    ),
+    Entry("indexed over another width", lambda: indexed_over(kdim=4, vdim=7), 6, alone=False, **CHOOSES),
     Entry("heads from a latent", lambda: mha.LatentAttention(6, 3, 5), 6, **LATENT),
     Entry(
         "from a latent, dropout",
@@ -214,7 +212,7 @@ LAYERS = [
     Entry("from a latent, turned", lambda: latent(d_rotary=4), 8, ordered=True, **LATENT),
     Entry("from latents, normed", lambda: latent(d_rotary=2, d_query=7, norm=True), 8, ordered=True, **LATENT),
     Entry("indexed latents, everything read", lambda: mha.IndexedLatentAttention(6, 3, 5, 99), 6, **WHICH),
-    Entry("indexed latents", lambda: indexed_latents(d_index=5), 8, **WHICH | {"chooses": True, "softmax": False}),
+    Entry("indexed latents", lambda: indexed_latents(index_heads=9), 8, **WHICH | {"chooses": True, "softmax": False}),
     Entry("indexed latents, turned", lambda: indexed_latents(**NORMED), 8, **WHICH | TURNED | BOTH),
     Entry("linear heads", lambda: mha.LinearAttention(6, 3), 6, **STATE),
     Entry("linear, dropout", lambda: mha.LinearAttention(6, 2, bias="kv", dropout=0.4), 6, dropout=True, **STATE),
