@@ -354,6 +354,23 @@ def word_by_word(q, k, v, s):
     return [torch.stack(reads), s]
 
 
+def sorted_row_by_row(scores, k):
+    rows = []
+    for i, row in enumerate(scores.tolist()):
+        best = sorted(range(i + 1), key=lambda j: -row[j])[:k]
+        rows.append([j in best for j in range(len(row))])
+    return torch.tensor(rows)
+
+
+def as_torch_has_it(weights, scores):
+    seen = torch.ones_like(scores).tril() == 1
+    rows = []
+    for i, row in enumerate(weights.sum(0)):
+        p, q = row[seen[i]] / row.sum(), scores[i][seen[i]].log_softmax(-1)
+        rows.append(F.kl_div(q, p, reduction="sum"))
+    return torch.stack(rows).mean()
+
+
 def streaming(t, window, first):
     kept = []
     for word in range(t + 1):
@@ -408,6 +425,8 @@ ANSWERS = {
     "overwrite.check_step": step_by_outer_products,
     "overwrite.check_between": products_of_decays,
     "overwrite.check_chunk": word_by_word,
+    "select.check_chosen": sorted_row_by_row,
+    "select.check_loss": as_torch_has_it,
     "say_nothing.check_weights": divided_beside,
     "say_nothing.check_gate": shared_out,
     "say_nothing.check_window": streaming,

@@ -36,6 +36,12 @@ def absorbed(q, c, w_k, w_v, root=None):
     return torch.einsum("hr,hrd->hd", weights @ c, w_v)
 
 
+def chosen_of(scores, k):
+    past = torch.ones_like(scores).tril() == 1
+    best = scores.masked_fill(~past, -torch.inf).topk(min(k, len(scores))).indices
+    return past & torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
+
+
 def joint(w_k, w_v, kept, axis=1, scaled=True):
     u, s, vt = torch.linalg.svd(torch.cat([w_k, w_v], axis), full_matrices=False)
     near = (u[:, :kept] * s[:kept] if scaled else u[:, :kept]) @ vt[:kept]
@@ -303,6 +309,27 @@ WRONG = {
         lambda q, k, v, s: [q @ s + (q @ k.T).softmax(-1).tril() @ v, s + k.T @ v],
         lambda q, k, v, s: [q @ s + (k @ q.T).tril() @ v, s + k.T @ v],
         lambda q, k, v, s: [q @ s + (q @ k.T).tril() @ v, s + q.T @ v],
+    ],
+    "select.check_bill": [
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n, 2 * h * (2 * c + r) * k + 2 * hi * di * n],
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n] * 2,
+        lambda n, k, h, c, r, hi, di: [h * (2 * c + r) * n, h * (2 * c + r) * min(k, n) + hi * di * n * (n > k)],
+        lambda n, k, h, c, r, hi, di: [4 * h * c * n, 4 * h * c * min(k, n) + 2 * hi * di * n * (n > k)],
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n, 2 * h * (2 * c + r) * min(k, n) + 4 * hi * di * n],
+    ],
+    "select.check_chosen": [
+        lambda scores, k: chosen_of(scores, k).tril(-1),
+        lambda scores, k: chosen_of(scores, k + 1),
+        lambda scores, k: chosen_of(scores.abs(), k),
+        lambda scores, k: scores >= scores.topk(min(k, len(scores))).values[:, -1:],
+        lambda scores, k: chosen_of(scores.T, k),
+    ],
+    "select.check_loss": [
+        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.mean(0), reduction="batchmean").neg(),
+        lambda weights, scores: ((weights.mean(0) - scores.softmax(-1)) ** 2).sum(-1).mean(),
+        lambda weights, scores: F.kl_div(scores.log_softmax(0), weights.mean(0), reduction="batchmean"),
+        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.amax(0), reduction="batchmean"),
+        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.mean(0), reduction="mean"),
     ],
     "collaborate.check_count": [
         lambda d_model, heads, d_shared: 2 * d_model * d_shared + heads * d_shared + d_model,

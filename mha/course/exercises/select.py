@@ -64,7 +64,7 @@ check_bill = Exercise(
         "a multiplication and an addition are counted as one FLOP": lambda n, k, h, c, r, hi, di: [
             x // 2 for x in _bill(n, k, h, c, r, hi, di)
         ],
-        "the latent is counted once per token: in the absorbed form every head reads it": lambda n, k, h, c, r, hi, di: [
+        "the latent is counted once: in the absorbed form every head reads it": lambda n, k, h, c, r, hi, di: [
             2 * (2 * c + r) * n,
             2 * (2 * c + r) * min(k, n) + (2 * hi * di * n if n > k else 0),
         ],
@@ -113,9 +113,7 @@ check_chosen = Exercise(
         "hidden scores are set to 0, which beats every negative score": lambda s, k: (
             _best(s.masked_fill(~_past(s), 0), k) & _past(s)
         ),
-        "the k smallest scores are chosen": lambda s, k: (
-            _best((-s).masked_fill(~_past(s), -torch.inf), k) & _past(s)
-        ),
+        "the k smallest scores are chosen": lambda s, k: _best((-s).masked_fill(~_past(s), -torch.inf), k) & _past(s),
         "each key chooses its queries: the k largest are taken along the rows axis": lambda s, k: (
             _best(s.masked_fill(~_past(s), -torch.inf).T, k).T & _past(s)
         ),
@@ -172,7 +170,7 @@ check_loss = Exercise(
             -(w.mean(0) * s.log_softmax(-1).masked_fill(w.mean(0) == 0, 0)).sum(-1).mean()
         ),
         "the rows are added: take their mean": lambda w, s: _loss(w, s) * s.shape[0],
-        "the mean is over all pairs of query and key: sum over the keys, then take the mean over queries": lambda w, s: (
+        "the mean is over all pairs: sum over the keys, then take the mean over the queries": lambda w, s: (
             _loss(w, s) / s.shape[0]
         ),
         "the softmax of the index is missing": lambda w, s: (
