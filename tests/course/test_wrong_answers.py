@@ -42,6 +42,15 @@ def chosen_of(scores, k):
     return past & torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
 
 
+def blocks_of(scores, k, block, pool=lambda x: x.amax(-1)):
+    past = torch.ones_like(scores).tril() == 1
+    pooled = pool(scores.masked_fill(~past, -torch.inf).unflatten(1, (-1, block)))
+    number = torch.arange(len(scores)) // block
+    pooled = pooled.masked_fill(number[:, None] == torch.arange(pooled.shape[1]), torch.inf)
+    best = pooled.topk(min(k, pooled.shape[1])).indices
+    return torch.zeros_like(pooled).scatter(1, best, 1).bool().repeat_interleave(block, 1) & past
+
+
 def joint(w_k, w_v, kept, axis=1, scaled=True):
     u, s, vt = torch.linalg.svd(torch.cat([w_k, w_v], axis), full_matrices=False)
     near = (u[:, :kept] * s[:kept] if scaled else u[:, :kept]) @ vt[:kept]
@@ -324,12 +333,12 @@ WRONG = {
         lambda scores, k: scores >= scores.topk(min(k, len(scores))).values[:, -1:],
         lambda scores, k: chosen_of(scores.T, k),
     ],
-    "select.check_loss": [
-        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.mean(0), reduction="batchmean").neg(),
-        lambda weights, scores: ((weights.mean(0) - scores.softmax(-1)) ** 2).sum(-1).mean(),
-        lambda weights, scores: F.kl_div(scores.log_softmax(0), weights.mean(0), reduction="batchmean"),
-        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.amax(0), reduction="batchmean"),
-        lambda weights, scores: F.kl_div(scores.log_softmax(-1), weights.mean(0), reduction="mean"),
+    "select.check_blocks": [
+        lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.amin(-1)),
+        lambda scores, k, block: blocks_of(scores, k, block).tril(-1),
+        lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.exp().sum(-1)),
+        lambda scores, k, block: blocks_of(scores, k, block) | (torch.ones_like(scores).tril() == 1),
+        lambda scores, k, block: blocks_of(scores, k - 1, block) if k > 1 else blocks_of(scores, k, block),
     ],
     "collaborate.check_count": [
         lambda d_model, heads, d_shared: 2 * d_model * d_shared + heads * d_shared + d_model,

@@ -1,4 +1,4 @@
-"""Checkers: what an indexed layer costs, the keys that an index chooses, the loss that trains it."""
+"""Checkers: what an indexed layer costs, the keys that an index chooses, the blocks of keys that it chooses."""
 
 import torch
 from torch import Tensor
@@ -123,64 +123,79 @@ check_chosen = Exercise(
             _past(s) & ~(torch.ones_like(s).tril(-k) == 1)
         ),
     },
-    next_step="Next: the loss that trains the index.",
+    next_step="Next: blocks of keys.",
 )
 
 
-def _weighed(random: torch.Generator, h: int, n: int) -> tuple[Tensor, Tensor]:
-    past = torch.ones(n, n).tril() == 1
-    scores = torch.randn(h + 1, n, n, generator=random).double().masked_fill(~past, -torch.inf)
-    return (3 * scores[:h]).softmax(-1), scores[h]
-
-
-def _weights() -> list[tuple]:
+def _block_scores() -> list[tuple]:
     random = torch.Generator().manual_seed(19)
-    return [_weighed(random, h, n) for h, n in ((2, 3), (4, 5), (3, 2))]
+    sizes = ((6, 2, 2), (8, 2, 2), (9, 1, 3), (12, 3, 3), (4, 5, 1))
+    return [(torch.randn(n, n, generator=random).double() - 1, k, block) for n, k, block in sizes]
 
 
-def _terms(p: Tensor, log_q: Tensor) -> Tensor:
-    return torch.special.xlogy(p, p) - p * log_q.masked_fill(p == 0, 0)
+def _pooled(scores: Tensor, k: int, block: int, pool: str = "max", own: bool = True) -> Tensor:
+    past = _past(scores)
+    of_blocks = scores.masked_fill(~past, -torch.inf).unflatten(1, (-1, block))
+    seen = of_blocks != -torch.inf
+    pooled = of_blocks.amax(-1)
+    if pool == "mean":
+        pooled = of_blocks.masked_fill(~seen, 0).sum(-1) / seen.sum(-1).clamp(min=1)
+        pooled = pooled.masked_fill(~seen.any(-1), -torch.inf)
+    if own:
+        pooled = pooled.masked_fill(_own(scores, block), torch.inf)
+    return _best(pooled, k).repeat_interleave(block, 1) & past
 
 
-def _loss(weights: Tensor, scores: Tensor) -> Tensor:
-    return _terms(weights.mean(0), scores.log_softmax(-1)).sum(-1).mean()
+def _own(scores: Tensor, block: int) -> Tensor:
+    number = torch.arange(len(scores)) // block
+    return number[:, None] == torch.arange(len(scores) // block)
 
 
-def _reversed(weights: Tensor, scores: Tensor) -> Tensor:
-    q, p = scores.softmax(-1), weights.mean(0)
-    return (torch.special.xlogy(q, q) - torch.special.xlogy(q, p)).sum(-1).mean()
+def _blocks(scores: Tensor, k: int, block: int) -> Tensor:
+    return _pooled(scores, k, block)
 
 
-def _any_weights(draw: Draw) -> tuple:
-    h, n = draw.whole(2, 5), draw.whole(2, 7)
-    return _weighed(draw.generator, h, n)
+def _any_block_scores(draw: Draw) -> tuple:
+    block, blocks = draw.whole(1, 4), draw.whole(1, 5)
+    n = block * blocks
+    return draw.normal(n, n), draw.whole(1, 6), block
 
 
-check_loss = Exercise(
-    name="the loss that trains an index",
-    solution=_loss,
-    cases=_weights,
-    legal=_any_weights,
+check_blocks = Exercise(
+    name="the blocks that an index chooses",
+    solution=_blocks,
+    cases=_block_scores,
+    legal=_any_block_scores,
     mistakes={
-        "the weights are summed over the heads and not divided by their sum: each row sums to the number of heads": (
-            lambda w, s: _terms(w.sum(0), s.log_softmax(-1)).sum(-1).mean()
+        "the scores of a block are averaged: take the largest": lambda s, k, block: _pooled(s, k, block, "mean"),
+        "a query's own block is not always chosen": lambda s, k, block: _pooled(s, k, block, own=False),
+        "a query's own block comes on top of the k blocks: it is one of them": lambda s, k, block: _pooled(
+            s, k + 1, block
         ),
-        "the KL divergence is the wrong way round: the target is p, the heads' weights": _reversed,
-        "this is the cross-entropy: the entropy of the target is not taken away": lambda w, s: (
-            -(w.mean(0) * s.log_softmax(-1).masked_fill(w.mean(0) == 0, 0)).sum(-1).mean()
+        "a query reads the later keys of its own block": lambda s, k, block: (
+            _pooled(s, k, block) | _own(s, block).repeat_interleave(block, 1)
         ),
-        "the rows are added: take their mean": lambda w, s: _loss(w, s) * s.shape[0],
-        "the mean is over all pairs: sum over the keys, then take the mean over the queries": lambda w, s: (
-            _loss(w, s) / s.shape[0]
+        "k keys are chosen, not k blocks": lambda s, k, block: _chosen(s, k),
+        "k blocks are too many: k keys were divided among blocks": lambda s, k, block: _pooled(
+            s, max(1, k // block), block
         ),
-        "the softmax of the index is missing": lambda w, s: (
-            _terms(w.mean(0), s.masked_fill(s.isinf(), 0)).sum(-1).mean()
+        "blocks of the future are hidden after the choice, and their places are lost": lambda s, k, block: (
+            _best(s.unflatten(1, (-1, block)).amax(-1).masked_fill(_own(s, block), torch.inf), k).repeat_interleave(
+                block, 1
+            )
+            & _past(s)
         ),
-        "only the first head is the target": lambda w, s: _terms(w[0], s.log_softmax(-1)).sum(-1).mean(),
-        "each head has a divergence of its own, and their mean is taken: sum the weights first": lambda w, s: (
-            _terms(w, s.log_softmax(-1).expand_as(w)).sum(-1).mean()
+        "only the query's own block is read": lambda s, k, block: _pooled(s, 1, block),
+        "the blocks are numbered the wrong way: key j is in block j // block": lambda s, k, block: (
+            _best(
+                s.masked_fill(~_past(s), -torch.inf)
+                .unflatten(1, (block, -1))
+                .amax(1)
+                .masked_fill(_own(s, block), torch.inf),
+                k,
+            ).repeat_interleave(block, 1)
+            & _past(s)
         ),
-        "the sign is wrong": lambda w, s: -_loss(w, s),
     },
-    next_step="With this number an index learns from a layer that is trained already.",
+    next_step="That is how layers with few KV heads read.",
 )
