@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked
+from mha.checks import check_flag, check_tensor, check_whole, checked
 from mha.functional import core
 from mha.functional.indexed import (
     check_pool,
@@ -71,16 +71,25 @@ class IndexedCache(KeyValueCache):
 
         :param k: the new index keys.
         """
+        check_tensor(3, k=k)
         check_no_gradients(k, k)
+        if k.shape[1] > self._length:
+            raise ValueError(
+                f"{k.shape[1]} index keys came, but only {self._length} tokens are stored: first update(k, v)"
+            )
         if self._index is None:
             self._index = k.new_empty(k.shape[0], self.capacity, k.shape[2])
+        if (k.shape[0], k.shape[2], k.dtype) != (self._index.shape[0], self._index.shape[2], self._index.dtype):
+            raise ValueError(
+                f"index keys {tuple(k.shape)} of {k.dtype} do not continue the cache's, {tuple(self._index.shape)} of "
+                f"{self._index.dtype}: use a new cache, one for each layer, batch and type of the numbers"
+            )
         self._index[:, self._length - k.shape[1] : self._length] = k
 
-    def held_index(self) -> Float[Tensor, "b t d"]:
-        """Return the index keys of all tokens so far."""
-        if self._index is None:
-            raise ValueError("this cache is empty: a layer stores index keys when it is called with it")
-        return self._index[:, : self._length]
+    @property
+    def index_keys(self) -> Float[Tensor, "b t d"] | None:
+        """The index keys of all tokens so far; None where there are none."""
+        return None if self._index is None else self._index[:, : self._length]
 
     def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
         super()._move(rows)
@@ -357,7 +366,8 @@ class IndexedAttention(GroupedAttention):
         q, k, v = self._project(query, key, value, cache)
         if not chooses(self, k.shape[2]):
             return self._merge(self._attend(q, k, v, mask, is_causal))
-        index_keys = cache.held_index() if isinstance(cache, IndexedCache) else self._index_keys(key, start)
+        index_keys = cache.index_keys if isinstance(cache, IndexedCache) else None
+        index_keys = self._index_keys(key, start) if index_keys is None else index_keys
         allowed = core.visible(q, k, mask, is_causal)
         scores = self.at_index(hide_keys(self.indexer(query, query, index_keys, self.positions, start), allowed))
         if gathers(self, q.shape[2], allowed):

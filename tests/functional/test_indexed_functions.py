@@ -12,11 +12,11 @@ import mha
 from mha.functional import choose_blocks, choose_tokens, index_loss, index_scores
 from mha.functional.indexed import first_tokens
 
-B, H, I, J, D = 2, 3, 5, 7, 4
+B, H, Q, J, D = 2, 3, 5, 7, 4
 
 
 def parts():
-    return torch.randn(B, H, I, D), torch.randn(B, J, D), torch.randn(B, I, H)
+    return torch.randn(B, H, Q, D), torch.randn(B, J, D), torch.randn(B, Q, H)
 
 
 def numbers(chosen):
@@ -31,7 +31,7 @@ def test_scores_are_those_of_the_formula():
     q, k, w = parts()
     found = index_scores(q, k, w)
     for b in range(B):
-        for i in range(I):
+        for i in range(Q):
             for j in range(J):
                 right = sum(float(w[b, i, h]) * max(0.0, float(q[b, h, i] @ k[b, j]) / D**0.5) for h in range(H))
                 assert abs(float(found[b, i, j]) - right) < LIMIT
@@ -59,15 +59,15 @@ def test_parts_that_do_not_belong_together_are_refused(reader):
 @given(st.integers(1, 9), st.integers(0, 99))
 def test_the_largest_allowed_scores_are_chosen(k, seed):
     random = torch.Generator().manual_seed(seed)
-    scores = torch.randn(B, I, J, generator=random)
-    mask = torch.rand(I, J, generator=random) < 0.6
+    scores = torch.randn(B, Q, J, generator=random)
+    mask = torch.rand(Q, J, generator=random) < 0.6
     chosen = choose_tokens(scores, k, mask)
     assert not (chosen & ~mask).any()
     for b in range(B):
-        for i in range(I):
+        for i in range(Q):
             allowed = mask[i].nonzero().flatten().tolist()
-            best = sorted(allowed, key=lambda j: -float(scores[b, i, j]))[:k]  # noqa: B023
-            assert numbers(chosen)[b * I + i] == sorted(best)
+            best = sorted(allowed, key=lambda j: -float(scores[b, i, j]))[:k]
+            assert numbers(chosen)[b * Q + i] == sorted(best)
 
 
 def test_the_mask_comes_before_the_choice():
@@ -91,7 +91,7 @@ def test_of_equal_scores_the_earlier_key_is_chosen():
 
 
 def test_a_minus_infinity_hides_as_a_mask_does():
-    scores, mask = torch.randn(B, I, J), torch.rand(B, 1, I, J) < 0.5
+    scores, mask = torch.randn(B, Q, J), torch.rand(B, 1, Q, J) < 0.5
     hidden = scores.masked_fill(~mask[:, 0], -torch.inf)
     for k in (1, 3, 99):
         assert torch.equal(choose_tokens(hidden, k), choose_tokens(scores, k, mask))
@@ -99,9 +99,9 @@ def test_a_minus_infinity_hides_as_a_mask_does():
 
 
 def test_with_as_many_as_there_are_everything_allowed_is_chosen():
-    scores, mask = torch.randn(B, I, J), torch.rand(I, J) < 0.5
-    assert torch.equal(choose_tokens(scores, J, mask), mask.expand(B, I, J))
-    assert torch.equal(choose_blocks(scores, 3, 3, mask), mask.expand(B, I, J))
+    scores, mask = torch.randn(B, Q, J), torch.rand(Q, J) < 0.5
+    assert torch.equal(choose_tokens(scores, J, mask), mask.expand(B, Q, J))
+    assert torch.equal(choose_blocks(scores, 3, 3, mask), mask.expand(B, Q, J))
 
 
 # ---- blocks
@@ -122,9 +122,9 @@ def by_hand(row, allowed, k, block, pool, own):
 @given(st.integers(1, 4), st.integers(1, 8), st.sampled_from(["max", "mean"]), st.booleans(), st.integers(0, 99))
 def test_blocks_are_those_chosen_by_hand(k, block, pool, own, seed):
     random = torch.Generator().manual_seed(seed)
-    scores, mask = torch.randn(B, I, J, generator=random), torch.rand(I, J, generator=random) < 0.7
+    scores, mask = torch.randn(B, Q, J, generator=random), torch.rand(Q, J, generator=random) < 0.7
     found = numbers(choose_blocks(scores, k, block, mask, pool=pool, own=own))
-    right = [by_hand(scores[b, i], mask[i], k, block, pool, own) for b in range(B) for i in range(I)]
+    right = [by_hand(scores[b, i], mask[i], k, block, pool, own) for b in range(B) for i in range(Q)]
     assert found == right
 
 
@@ -143,12 +143,12 @@ def test_a_maximum_keeps_the_needle_that_a_mean_loses():
 
 
 def test_a_block_of_one_key_is_a_key():
-    scores = torch.randn(B, I, J)
+    scores = torch.randn(B, Q, J)
     assert torch.equal(choose_blocks(scores, 3, 1, own=False), choose_tokens(scores, 3))
 
 
 def test_choices_that_make_no_sense_are_refused(reader):
-    scores = torch.randn(B, I, J)
+    scores = torch.randn(B, Q, J)
     with pytest.raises(ValueError, match="k = 0: it must be at least 1"):
         choose_tokens(scores, 0)
     with pytest.raises(ValueError, match="block = 0: it must be at least 1"):
@@ -158,9 +158,9 @@ def test_choices_that_make_no_sense_are_refused(reader):
     with pytest.raises(ValueError, match="scores has shape"):
         choose_tokens(scores[0, 0], 1)
     with pytest.raises(ValueError, match=r"\(5, 6\) does not fit"):
-        choose_tokens(scores, 1, torch.ones(I, 6, dtype=torch.bool))
+        choose_tokens(scores, 1, torch.ones(Q, 6, dtype=torch.bool))
     with pytest.raises(TypeError, match="may look"):
-        choose_tokens(scores, 1, torch.ones(I, J))
+        choose_tokens(scores, 1, torch.ones(Q, J))
 
 
 # ---- the loss
@@ -236,10 +236,10 @@ def test_weight_on_a_hidden_score_is_infinitely_wrong():
 
 
 def test_losses_of_parts_that_do_not_belong_together_are_refused(reader):
-    weights, scores = torch.rand(B, H, I, J), torch.randn(B, I, J)
+    weights, scores = torch.rand(B, H, Q, J), torch.randn(B, Q, J)
     with pytest.raises(ValueError, match="do not belong together"):
         index_loss(weights, scores[:, :4])
     with pytest.raises(ValueError, match=r"and chosen \(2, 5, 6\) do not belong together"):
-        index_loss(weights, scores, torch.ones(B, I, 6, dtype=torch.bool))
+        index_loss(weights, scores, torch.ones(B, Q, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match="weights has shape"):
         index_loss(weights[:, 0], scores)

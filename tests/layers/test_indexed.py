@@ -286,8 +286,13 @@ def test_caches_without_index_keys_are_refused(reader):
         assert cache.length == 0
     with pytest.raises(ValueError, match=r"LatentCache, which keeps latents, but Indexed.*new_cache"):
         latents()(x, is_causal=True, cache=mha.layers.LatentCache())
-    with pytest.raises(ValueError, match="this cache is empty"):
-        IndexedCache().held_index()
+    assert IndexedCache().index_keys is None
+    with pytest.raises(ValueError, match="2 index keys came, but only 0 tokens are stored"):
+        IndexedCache().update_index(torch.zeros(1, 2, 3))
+    cache = IndexedCache()
+    grouped()(x, is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"index keys \(1, 2, 3\).*do not continue the cache's"):
+        cache.update_index(torch.zeros(1, 2, 3))
     with pytest.raises(ValueError, match="stores no gradients"), torch.enable_grad():
         IndexedCache().update_index(torch.zeros(1, 1, 2, requires_grad=True))
 
@@ -373,6 +378,6 @@ def test_settings_that_make_no_layer_are_refused(reader):
         latents(index_layout="thirds")
     with pytest.raises(ValueError, match="k = 0: it must be at least 1"):
         grouped().k = 0
+    q, k, v = grouped().project(words())
     with pytest.raises(ValueError, match="chooses what may be read"):
-        layer = grouped()
-        layer.attend(*layer.project(words()))
+        grouped().attend(q, k, v)
