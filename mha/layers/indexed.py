@@ -29,7 +29,7 @@ from mha.layers.cache import KeyValueCache, LayerCache, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import Tap
-from mha.layers.latent import EPS, LatentAttention, rotates
+from mha.layers.latent import EPS, LatentAttention, LatentCache, rotates
 from mha.layers.multi_head import Heads
 from mha.layers.positions import LAYOUTS, RelativePositions
 from mha.layers.projections import weight_of
@@ -523,7 +523,7 @@ def count_index(indexer: Indexer, cost: Cost, b: int, i: int, j: int, *, fresh: 
     return replace(cost, parts=parts, cache=cost.cache + size * b * j * indexer.d, peak=peak)
 
 
-class IndexedLatentCache(KeyValueCache):
+class IndexedLatentCache(LatentCache):
     """Remember for each token its latent row and the short key of the index.
 
     :Costs: d_latent + d_rotary + d_index numbers for each position, whatever the number of heads.
@@ -534,6 +534,16 @@ class IndexedLatentCache(KeyValueCache):
     """
 
     keeps = "latents and index keys"
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the new rows and index keys and return all of them.
+
+        :param k: the new rows, (b, 1, n, d_latent + d_rotary).
+        :param v: the new index keys, (b, 1, n, d_index).
+        """
+        return KeyValueCache.update(self, k, v)
 
 
 class IndexedLatentAttention(LatentAttention):
