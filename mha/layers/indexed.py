@@ -66,7 +66,7 @@ class IndexedCache(KeyValueCache):
         """How much memory is taken: all of it at the first call."""
         return super().bytes + (0 if self._index is None else self._index.nbytes)
 
-    def update_index(self, k: Float[Tensor, "b n d"]) -> None:
+    def _keep_index(self, k: Float[Tensor, "b n d"]) -> None:
         """Store the index keys of the tokens whose keys and values were stored last.
 
         :param k: the new index keys.
@@ -391,6 +391,7 @@ class IndexedAttention(GroupedAttention):
         :param mask: (i, j) or (b, h, i, j), True = may look. What no head may look at is −inf; nothing unless given.
         :param is_causal: whether each token sees only itself and what came before.
         """
+        inputs.check_input("x", x, self.W_q)
         key, _, mask = super()._check_call(x, key, None, mask, is_causal, None)
         scores = self.indexer(x, x, self._index_keys(key, 0), self.positions, 0)
         return hide_keys(scores, core.visible(x, key, mask, is_causal))
@@ -403,7 +404,7 @@ class IndexedAttention(GroupedAttention):
         start = 0 if cache is None else cache.length
         made = super()._project(query, key, value, cache)
         if isinstance(cache, IndexedCache):
-            cache.update_index(self._index_keys(key, start))
+            cache._keep_index(self._index_keys(key, start))
         return made
 
     def _check_call(
@@ -678,6 +679,7 @@ class IndexedLatentAttention(LatentAttention):
         :param mask: (i, j) or (b, h, i, j), True = may look. What no head may look at is −inf; nothing unless given.
         :param is_causal: whether each token sees only itself and what came before.
         """
+        inputs.check_input("x", x, self.W_q if self.W_down_q is None else self.W_down_q)
         key, mask = self._check_latent_call(x, key, None, mask, is_causal, None)
         index_keys = self.indexer.keys(key, self.positions, 0)
         scores = self.indexer(self._compressed(x), x, index_keys, self.positions, 0)

@@ -241,5 +241,7 @@ def test_losses_of_parts_that_do_not_belong_together_are_refused(reader):
         index_loss(weights, scores[:, :4])
     with pytest.raises(ValueError, match=r"and chosen \(2, 5, 6\) do not belong together"):
         index_loss(weights, scores, torch.ones(B, Q, 6, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"chosen has dtype torch\.float64, but must be boolean"):
+        index_loss(weights, scores, torch.ones(B, Q, J))
     with pytest.raises(ValueError, match="weights has shape"):
         index_loss(weights[:, 0], scores)

@@ -288,13 +288,13 @@ def test_caches_without_index_keys_are_refused(reader):
         latents()(x, is_causal=True, cache=mha.layers.LatentCache())
     assert IndexedCache().index_keys is None
     with pytest.raises(ValueError, match="2 index keys came, but only 0 tokens are stored"):
-        IndexedCache().update_index(torch.zeros(1, 2, 3))
+        IndexedCache()._keep_index(torch.zeros(1, 2, 3))
     cache = IndexedCache()
     grouped()(x, is_causal=True, cache=cache)
     with pytest.raises(ValueError, match=r"index keys \(1, 2, 3\).*do not continue the cache's"):
-        cache.update_index(torch.zeros(1, 2, 3))
+        cache._keep_index(torch.zeros(1, 2, 3))
     with pytest.raises(ValueError, match="stores no gradients"), torch.enable_grad():
-        IndexedCache().update_index(torch.zeros(1, 1, 2, requires_grad=True))
+        IndexedCache()._keep_index(torch.zeros(1, 1, 2, requires_grad=True))
 
 
 # ---- the bill
