@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_flag, check_tensor, check_whole
+from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, described
 from mha.functional import core
 from mha.functional.masks import check_mask
 
@@ -110,8 +110,8 @@ def choose_blocks(
 
 def check_pool(pool: str) -> None:
     """Refuse another way to pool the scores of a block."""
-    if pool not in POOLS:
-        raise ValueError(f"pool = {pool!r}: give one of {POOLS}, the largest score of a block or their mean")
+    if not isinstance(pool, str) or pool not in POOLS:
+        raise ValueError(f"pool = {described(pool)}: give one of {POOLS}, the largest score of a block or their mean")
 
 
 def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -218,6 +218,10 @@ def index_loss(
     """
     check_tensor(4, weights=weights)
     check_tensor(3, scores=scores)
+    if chosen is not None:
+        check_is_tensor("chosen", chosen)
+        if chosen.dtype != torch.bool:
+            raise TypeError(f"chosen has dtype {chosen.dtype}, but must be boolean, True = chosen")
     whole = weights.shape[0], *weights.shape[2:]
     if tuple(scores.shape) != whole or (chosen is not None and tuple(chosen.shape) != whole):
         other = "" if chosen is None else f" and chosen {tuple(chosen.shape)}"
@@ -225,6 +229,9 @@ def index_loss(
             f"weights {tuple(weights.shape)}, scores {tuple(scores.shape)}{other} do not belong together: for weights "
             "(b, h, i, j) give scores (b, i, j), and a set of that shape"
         )
+    for name, x in (("weights", weights), ("chosen", chosen)):
+        if x is not None and x.device != scores.device:
+            raise ValueError(f"{name} is on {x.device}, scores on {scores.device}: use {name}.to(scores.device)")
     wide = torch.promote_types(scores.dtype, torch.float32)
     target, scores = weights.detach().to(wide).sum(1), scores.to(wide)
     if chosen is not None:

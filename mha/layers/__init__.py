@@ -14,7 +14,6 @@ from mha.layers.indexed import (
     IndexedCache,
     IndexedLatentAttention,
     IndexedLatentCache,
-    Indexer,
 )
 from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
@@ -56,7 +55,6 @@ __all__ = [
     "IndexedCache",
     "IndexedLatentAttention",
     "IndexedLatentCache",
-    "Indexer",
     "KeyValueCache",
     "LatentAttention",
     "LatentCache",

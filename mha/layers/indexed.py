@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mha.checks import check_flag, check_whole, checked
+from mha.checks import check_flag, check_tensor, check_whole, checked
 from mha.functional import core
 from mha.functional.indexed import (
     check_pool,
@@ -29,7 +29,7 @@ from mha.layers.cache import KeyValueCache, LayerCache, check_no_gradients
 from mha.layers.cost import Cost, Part, count_linear
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import Tap
-from mha.layers.latent import EPS, LatentAttention, rotates
+from mha.layers.latent import EPS, LatentAttention, LatentCache, rotates
 from mha.layers.multi_head import Heads
 from mha.layers.positions import LAYOUTS, RelativePositions
 from mha.layers.projections import weight_of
@@ -66,21 +66,30 @@ class IndexedCache(KeyValueCache):
         """How much memory is taken: all of it at the first call."""
         return super().bytes + (0 if self._index is None else self._index.nbytes)
 
-    def update_index(self, k: Float[Tensor, "b n d"]) -> None:
+    def _keep_index(self, k: Float[Tensor, "b n d"]) -> None:
         """Store the index keys of the tokens whose keys and values were stored last.
 
         :param k: the new index keys.
         """
+        check_tensor(3, k=k)
         check_no_gradients(k, k)
+        if k.shape[1] > self._length:
+            raise ValueError(
+                f"{k.shape[1]} index keys came, but only {self._length} tokens are stored: first update(k, v)"
+            )
         if self._index is None:
             self._index = k.new_empty(k.shape[0], self.capacity, k.shape[2])
+        if (k.shape[0], k.shape[2], k.dtype) != (self._index.shape[0], self._index.shape[2], self._index.dtype):
+            raise ValueError(
+                f"index keys {tuple(k.shape)} of {k.dtype} do not continue the cache's, {tuple(self._index.shape)} of "
+                f"{self._index.dtype}: use a new cache, one for each layer, batch and type of the numbers"
+            )
         self._index[:, self._length - k.shape[1] : self._length] = k
 
-    def held_index(self) -> Float[Tensor, "b t d"]:
-        """Return the index keys of all tokens so far."""
-        if self._index is None:
-            raise ValueError("this cache is empty: a layer stores index keys when it is called with it")
-        return self._index[:, : self._length]
+    @property
+    def index_keys(self) -> Float[Tensor, "b t d"] | None:
+        """The index keys of all tokens so far; None where there are none."""
+        return None if self._index is None else self._index[:, : self._length]
 
     def _move(self, rows: Callable[[Tensor], Tensor]) -> None:
         super()._move(rows)
@@ -357,7 +366,8 @@ class IndexedAttention(GroupedAttention):
         q, k, v = self._project(query, key, value, cache)
         if not chooses(self, k.shape[2]):
             return self._merge(self._attend(q, k, v, mask, is_causal))
-        index_keys = cache.held_index() if isinstance(cache, IndexedCache) else self._index_keys(key, start)
+        index_keys = cache.index_keys if isinstance(cache, IndexedCache) else None
+        index_keys = self._index_keys(key, start) if index_keys is None else index_keys
         allowed = core.visible(q, k, mask, is_causal)
         scores = self.at_index(hide_keys(self.indexer(query, query, index_keys, self.positions, start), allowed))
         if gathers(self, q.shape[2], allowed):
@@ -381,6 +391,7 @@ class IndexedAttention(GroupedAttention):
         :param mask: (i, j) or (b, h, i, j), True = may look. What no head may look at is −inf; nothing unless given.
         :param is_causal: whether each token sees only itself and what came before.
         """
+        inputs.check_input("x", x, self.W_q)
         key, _, mask = super()._check_call(x, key, None, mask, is_causal, None)
         scores = self.indexer(x, x, self._index_keys(key, 0), self.positions, 0)
         return hide_keys(scores, core.visible(x, key, mask, is_causal))
@@ -393,7 +404,7 @@ class IndexedAttention(GroupedAttention):
         start = 0 if cache is None else cache.length
         made = super()._project(query, key, value, cache)
         if isinstance(cache, IndexedCache):
-            cache.update_index(self._index_keys(key, start))
+            cache._keep_index(self._index_keys(key, start))
         return made
 
     def _check_call(
@@ -513,7 +524,7 @@ def count_index(indexer: Indexer, cost: Cost, b: int, i: int, j: int, *, fresh: 
     return replace(cost, parts=parts, cache=cost.cache + size * b * j * indexer.d, peak=peak)
 
 
-class IndexedLatentCache(KeyValueCache):
+class IndexedLatentCache(LatentCache):
     """Remember for each token its latent row and the short key of the index.
 
     :Costs: d_latent + d_rotary + d_index numbers for each position, whatever the number of heads.
@@ -524,6 +535,16 @@ class IndexedLatentCache(KeyValueCache):
     """
 
     keeps = "latents and index keys"
+
+    def update(
+        self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b g t c"]]:
+        """Store the new rows and index keys and return all of them.
+
+        :param k: the new rows, (b, 1, n, d_latent + d_rotary).
+        :param v: the new index keys, (b, 1, n, d_index).
+        """
+        return KeyValueCache.update(self, k, v)
 
 
 class IndexedLatentAttention(LatentAttention):
@@ -658,6 +679,7 @@ class IndexedLatentAttention(LatentAttention):
         :param mask: (i, j) or (b, h, i, j), True = may look. What no head may look at is −inf; nothing unless given.
         :param is_causal: whether each token sees only itself and what came before.
         """
+        inputs.check_input("x", x, self.W_q if self.W_down_q is None else self.W_down_q)
         key, mask = self._check_latent_call(x, key, None, mask, is_causal, None)
         index_keys = self.indexer.keys(key, self.positions, 0)
         scores = self.indexer(self._compressed(x), x, index_keys, self.positions, 0)

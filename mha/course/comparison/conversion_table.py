@@ -173,7 +173,7 @@ def deepseek_cases() -> Iterator[Case]:
     yield case(3, "latent of 10, 4 rotary, causal", q_lora_rank=None)
     yield case(3, "compressed queries, padding and causal", padding, q_lora_rank=8)
     yield case(3, "pairs in halves, causal", q_lora_rank=8, rope_interleave=False)
-    index = {"q_lora_rank": 8, "index_n_heads": 8, "index_head_dim": 10, "index_topk": 2}
+    index: dict[str, Any] = {"q_lora_rank": 8, "index_n_heads": 8, "index_head_dim": 10, "index_topk": 2}
     yield case(32, "index chooses 2 of 5, causal", **index)
     yield case(32, "index chooses 2 of 5, padding and causal", padding, **index)
 
