@@ -64,7 +64,7 @@ NUMBERS = {
     "d_model": 16, "heads": 4, "kv_heads": 2, "chosen": 1, "capacity": 8, "vocab_size": 9, "source_vocab": 9, "rank": 2,
     "target_vocab": 9, "width": 16, "longest": 8, "window": 2, "count": 2, "steps": 4, "head": 0, "layer": 0,
     "seconds": 20, "routed": 3, "shared": 1, "fresh": 2, "offset": 1, "d_shared": 8, "size": 2, "layers": 2,
-    "d_latent": 8, "d_rotary": 2, "d_query": 6,
+    "d_latent": 8, "d_rotary": 2, "d_query": 6, "k": 2, "index_heads": 3, "d_index": 4, "block": 2,
 }  # fmt: skip
 
 
@@ -176,6 +176,12 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "groups": lambda: [[0, 1], [2, 3]],
     "balance_loss.gates": lambda: torch.rand(2, 4, 3),
     "choose.scores": lambda: torch.rand(2, 4, 3),
+    "choose_tokens.scores": lambda: torch.rand(2, 3, 3),
+    "choose_blocks.scores": lambda: torch.rand(2, 3, 3),
+    "index_loss.scores": lambda: torch.rand(2, 3, 3),
+    "index_loss.chosen": lambda: torch.ones(2, 3, 3, dtype=torch.bool),
+    "pool": lambda: "max",
+    "index_layout": lambda: "half",
     "overlaps": lambda: [1],
     "FeedbackStack.layers": lambda: [models.FeedbackLayer(16, 4)],
     "FeedbackStack.step.cache": lambda: models.FeedbackStack([models.FeedbackLayer(16, 4)]).new_cache(),

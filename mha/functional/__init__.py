@@ -4,6 +4,7 @@ from mha.functional.attention import attend, attention_weights, merge_heads, spl
 from mha.functional.core import Changes
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
+from mha.functional.indexed import choose_blocks, choose_tokens, index_loss, index_scores
 from mha.functional.latent import Latent, Operations, count_forms, fit_latent
 from mha.functional.linear import delta_rule, delta_weights, linear_attention, positive_features
 from mha.functional.masks import (
@@ -42,6 +43,8 @@ __all__ = [
     "best_rotation",
     "causal_mask",
     "check_mask",
+    "choose_blocks",
+    "choose_tokens",
     "count_forms",
     "delta_rule",
     "delta_weights",
@@ -55,6 +58,8 @@ __all__ = [
     "from_seq_first",
     "group_heads",
     "heaviest_keys",
+    "index_loss",
+    "index_scores",
     "keep_largest",
     "larger_base",
     "likeness",

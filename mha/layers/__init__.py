@@ -10,6 +10,12 @@ from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
+from mha.layers.indexed import (
+    IndexedAttention,
+    IndexedCache,
+    IndexedLatentAttention,
+    IndexedLatentCache,
+)
 from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
@@ -46,6 +52,10 @@ __all__ = [
     "GroupedAttention",
     "HeadRouter",
     "Heads",
+    "IndexedAttention",
+    "IndexedCache",
+    "IndexedLatentAttention",
+    "IndexedLatentCache",
     "KeyValueCache",
     "LatentAttention",
     "LatentCache",

@@ -404,6 +404,7 @@ def test_positions_are_counted_inside_the_window_and_its_first_words(window, fir
 
 
 WINDOWED = {e.name: e for e in LAYERS if e.caches and e.alone and not e.composes and not e.ordered}
+WINDOWED = {name: e for name, e in WINDOWED.items() if not isinstance(e.build(), mha.IndexedAttention)}  # it refuses
 
 
 @pytest.mark.parametrize("name", WINDOWED)
