@@ -1,0 +1,127 @@
+"""Change one thing in an experiment of a chapter: what a notebook concludes must not hang on it, or the page says so.
+
+    python benchmarks/referee.py [--only why_scale …] [--write]
+
+``benchmarks/referee.yml`` holds for each chapter the conclusions that compare two trained or measured things. An entry
+has the conclusion (``claim``), what is ``changed`` in words, the same as pairs of texts in the notebook's code
+(``replace``), an expression with ``seed`` in it (``value``) and the ``bounds`` within which the conclusion holds. A
+notebook's own functions are used: of its code, changed, only the statements that the expression needs are run, without
+assertions, for seeds 0 to 2. ``of: trained_heads`` names a side room, ``before`` is code of the entry's own. Where a
+conclusion turns around, ``says`` tells what the page says because of it. ``--write`` stores ``benchmarks/referee.md``.
+"""
+
+import ast
+import sys
+import symtable
+import time
+from pathlib import Path
+
+import yaml
+from seeds import HERE, code_of, execute, machine, named, table, write
+
+from mha.course import TOPICS
+
+THREE = range(3)
+PAGE = HERE / "referee.md"
+HEAD = ["chapter", "conclusion", "changed", *(f"seed {seed}" for seed in THREE), "holds within", "holds"]
+BEGIN = """# The course's own referee report
+
+Each conclusion of a chapter that compares two trained or measured things was tried again with one thing changed: the
+learning rate, the baseline, the width, the number of steps, the initialization or the data. The numbers are those of
+three seeds; the conclusion holds where all of them lie within the bounds. Where it does not, the last column tells what
+the page says because of it. Written by `python benchmarks/referee.py --write` from `referee.yml`. {machine}
+
+"""
+
+
+def asked() -> dict[str, list[dict]]:
+    """Read the entries of all chapters."""
+    return yaml.safe_load((HERE / "referee.yml").read_text(encoding="utf-8"))
+
+
+def changed(entry: dict, topic: str) -> dict[str, str]:
+    """Read the code of the entry's notebook with its texts replaced; a text that does not occur is an error."""
+    code = code_of(named(entry.get("of", topic)))
+    for old, new in entry.get("replace", []):
+        if not any(old in source for source in code.values()):
+            raise ValueError(f"{topic}, {entry['claim']}: no code cell contains {old!r}, so nothing would be changed")
+        code = {place: source.replace(old, new) for place, source in code.items()}
+    return {**code, "before": entry.get("before", "")}
+
+
+class WithoutChecks(ast.NodeTransformer):
+    """Leave out assertions: a changed notebook need not pass them."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """Put nothing in the place of an assertion."""
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """Put nothing in the place of a call that only checks, such as `torch.testing.assert_close(…)`."""
+        name = ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else ""
+        return ast.copy_location(ast.Pass(), node) if "assert" in name else node
+
+
+def touched(tree: ast.AST) -> set[str]:
+    """Return the names whose attributes or items are set, or a method of which is called for its effect alone."""
+    parts = [node for node in ast.walk(tree) if isinstance(getattr(node, "ctx", None), ast.Store)]
+    parts += [node.value.func for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    names = set()
+    for part in parts:
+        whole = part
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            part = part.value
+        names |= {part.id} if part is not whole and isinstance(part, ast.Name) else set()
+    return names
+
+
+def used(scope: symtable.SymbolTable) -> set[str]:
+    """Return the global names that source text uses, inside functions, too."""
+    own = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or scope.get_type() == "module")}
+    return own.union(*(used(inner) for inner in scope.get_children()))
+
+
+def needed(code: dict[str, str], value: str) -> dict[str, ast.Module]:
+    """Cut the code down to the statements that the value needs, under their places and without assertions."""
+    statements = []
+    for place, source in code.items():
+        for node in WithoutChecks().visit(ast.parse(source)).body:
+            scope = symtable.symtable(ast.unparse(node), place, "exec")
+            made = {s.get_name() for s in scope.get_symbols() if s.is_assigned() or s.is_imported()}
+            statements.append((f"{place}:{node.lineno}", node, made | touched(node), used(scope)))
+    names, before = used(symtable.symtable(value, "value", "eval")), set()
+    while names != before:
+        before = names
+        names = names.union(*(uses for _, _, made, uses in statements if made & names))
+    return {place: ast.Module([node], []) for place, node, made, _ in statements if made & names}
+
+
+def row_of(topic: str, entry: dict) -> list[str]:
+    """Try one conclusion with its change; where it does not hold, say what the page says."""
+    names = execute(needed(changed(entry, topic), entry["value"]))
+    low, high = entry["bounds"]
+    values = [float(eval(entry["value"], names | {"seed": seed})) for seed in THREE]
+    held = "yes" if all(low <= value <= high for value in values) else f"**no**: {entry.get('says', '')}"
+    return [topic, entry["claim"], entry["changed"], *(f"{v:.3f}" for v in values), f"{low} … {high}", held]
+
+
+def main(arguments: list[str]) -> None:
+    """Make the rows of the chapters named, or of all."""
+    entries = asked()
+    chosen = [a for a in arguments if not a.startswith("-")] or list(entries)
+    if unknown := set(chosen) - set(entries):
+        sys.exit(f"nothing is tried in {sorted(unknown)}: give some of {list(entries)}, or none for all")
+    rows = []
+    for topic in chosen:
+        for entry in entries[topic]:
+            begin = time.process_time()
+            rows.append(row_of(topic, entry))
+            print(*rows[-1], f"{time.process_time() - begin:.0f} s", sep=" | ", flush=True)
+        if "--write" in arguments:
+            write(table(HEAD, [row for row in rows if row[0] == topic]), [topic], PAGE, BEGIN.format(machine=machine()))
+    if any(row[-1] == "**no**: " for row in rows):
+        sys.exit("a conclusion does not hold, and its entry does not tell what the page says because of it")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
