@@ -77,23 +77,41 @@ def touched(tree: ast.AST) -> set[str]:
 
 def used(scope: symtable.SymbolTable) -> set[str]:
     """Return the global names that source text uses, inside functions, too."""
-    own = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or scope.get_type() == "module")}
+    outside = scope.get_type() == "module"
+    own = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (outside or s.is_global())}
     return own.union(*(used(inner) for inner in scope.get_children()))
+
+
+class Statement:
+    """A statement of a notebook: which names it makes, surely or perhaps, and which it uses, now or when called."""
+
+    def __init__(self, place: str, node: ast.stmt) -> None:
+        scope = symtable.symtable(ast.unparse(node), place, "exec")
+        symbols, inner = scope.get_symbols(), set().union(*map(used, scope.get_children()))
+        bound = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+        self.place, self.node = f"{place}:{node.lineno}", node
+        self.makes = bound | touched(node)
+        perhaps = isinstance(node, (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.AugAssign))
+        self.surely = set() if perhaps else bound - touched(node)
+        top = {s.get_name() for s in symbols if s.is_referenced()}
+        self.now, self.later = top if isinstance(node, ast.FunctionDef) else top | inner, inner
 
 
 def needed(code: dict[str, str], value: str) -> dict[str, ast.Module]:
     """Cut the code down to the statements that the value needs, under their places and without assertions."""
-    statements = []
-    for place, source in code.items():
-        for node in WithoutChecks().visit(ast.parse(source)).body:
-            scope = symtable.symtable(ast.unparse(node), place, "exec")
-            made = {s.get_name() for s in scope.get_symbols() if s.is_assigned() or s.is_imported()}
-            statements.append((f"{place}:{node.lineno}", node, made | touched(node), used(scope)))
-    names, before = used(symtable.symtable(value, "value", "eval")), set()
-    while names != before:
-        before = names
-        names = names.union(*(uses for _, _, made, uses in statements if made & names))
-    return {place: ast.Module([node], []) for place, node, made, _ in statements if made & names}
+    trees = {place: WithoutChecks().visit(ast.parse(source)) for place, source in code.items()}
+    statements = [Statement(place, node) for place, tree in trees.items() for node in tree.body]
+
+    def with_called(names: set[str]) -> set[str]:
+        grown = names.union(*(one.later for one in statements if one.makes & names))
+        return grown if grown == names else with_called(grown)
+
+    wanted, kept = with_called(used(symtable.symtable(f"({value})", "value", "exec"))), []
+    for one in reversed(statements):
+        if one.makes & wanted:
+            kept.append(one)
+            wanted = (wanted - one.surely) | with_called(one.now)
+    return {one.place: ast.Module([one.node], []) for one in reversed(kept)}
 
 
 def row_of(topic: str, entry: dict) -> list[str]:
