@@ -7,13 +7,15 @@ has the conclusion (``claim``), what is ``changed`` in words, the same as pairs 
 (``replace``), an expression with ``seed`` in it (``value``) and the ``bounds`` within which the conclusion holds. A
 notebook's own functions are used: of its code, changed, only the statements that the expression needs are run, without
 assertions, for seeds 0 to 2. ``of: trained_heads`` names a side room, ``before`` is code of the entry's own. Where a
-conclusion turns around, ``says`` tells what the page says because of it. ``--write`` stores ``benchmarks/referee.md``.
+conclusion turns around, ``says`` tells what the page says because of it; ``skip`` leaves out statements that contain a
+text. ``--write`` stores ``benchmarks/referee.md``.
 """
 
 import ast
 import sys
 import symtable
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -47,6 +49,16 @@ def changed(entry: dict, topic: str) -> dict[str, str]:
             raise ValueError(f"{topic}, {entry['claim']}: no code cell contains {old!r}, so nothing would be changed")
         code = {place: source.replace(old, new) for place, source in code.items()}
     return {**code, "before": entry.get("before", "")}
+
+
+def statements_of(code: dict[str, str], skip: Iterable[str] = ()) -> list["Statement"]:
+    """Cut code into statements, without assertions and without those that contain one of the texts to ``skip``."""
+    trees = {place: WithoutChecks().visit(ast.parse(source)) for place, source in code.items()}
+    every = [Statement(place, node) for place, tree in trees.items() for node in tree.body]
+    for text in skip:
+        if not any(text in one.text for one in every):
+            raise ValueError(f"no statement contains {text!r}, so nothing would be skipped")
+    return [one for one in every if not any(text in one.text for text in skip)]
 
 
 class WithoutChecks(ast.NodeTransformer):
@@ -86,10 +98,10 @@ class Statement:
     """A statement of a notebook: which names it makes, surely or perhaps, and which it uses, now or when called."""
 
     def __init__(self, place: str, node: ast.stmt) -> None:
-        scope = symtable.symtable(ast.unparse(node), place, "exec")
+        self.place, self.node, self.text = f"{place}:{node.lineno}", node, ast.unparse(node)
+        scope = symtable.symtable(self.text, place, "exec")
         symbols, inner = scope.get_symbols(), set().union(*map(used, scope.get_children()))
         bound = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
-        self.place, self.node = f"{place}:{node.lineno}", node
         self.makes = bound | touched(node)
         perhaps = isinstance(node, (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.AugAssign))
         self.surely = set() if perhaps else bound - touched(node)
@@ -97,10 +109,8 @@ class Statement:
         self.now, self.later = top if isinstance(node, ast.FunctionDef) else top | inner, inner
 
 
-def needed(code: dict[str, str], value: str) -> dict[str, ast.Module]:
-    """Cut the code down to the statements that the value needs, under their places and without assertions."""
-    trees = {place: WithoutChecks().visit(ast.parse(source)) for place, source in code.items()}
-    statements = [Statement(place, node) for place, tree in trees.items() for node in tree.body]
+def needed(statements: list[Statement], value: str) -> dict[str, ast.Module]:
+    """Keep the statements that the value needs, under their places."""
 
     def with_called(names: set[str]) -> set[str]:
         grown = names.union(*(one.later for one in statements if one.makes & names))
@@ -116,7 +126,7 @@ def needed(code: dict[str, str], value: str) -> dict[str, ast.Module]:
 
 def row_of(topic: str, entry: dict) -> list[str]:
     """Try one conclusion with its change; where it does not hold, say what the page says."""
-    names = execute(needed(changed(entry, topic), entry["value"]))
+    names = execute(needed(statements_of(changed(entry, topic), entry.get("skip", [])), entry["value"]))
     low, high = entry["bounds"]
     values = [float(eval(entry["value"], names | {"seed": seed})) for seed in THREE]
     held = "yes" if all(low <= value <= high for value in values) else f"**no**: {entry.get('says', '')}"
