@@ -12,16 +12,13 @@ text. ``--write`` stores ``benchmarks/referee.md``.
 """
 
 import ast
-import sys
 import symtable
+import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import yaml
 from seeds import HERE, code_of, execute, machine, named, table, write
-
-from mha.course import TOPICS
 
 THREE = range(3)
 PAGE = HERE / "referee.md"
@@ -77,7 +74,8 @@ class WithoutChecks(ast.NodeTransformer):
 def touched(tree: ast.AST) -> set[str]:
     """Return the names whose attributes or items are set, or a method of which is called for its effect alone."""
     parts = [node for node in ast.walk(tree) if isinstance(getattr(node, "ctx", None), ast.Store)]
-    parts += [node.value.func for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    calls = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    parts += [call.func for call in calls if isinstance(call, ast.Call)]
     names = set()
     for part in parts:
         whole = part
