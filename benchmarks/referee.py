@@ -16,6 +16,7 @@ import symtable
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 
 import yaml
 from seeds import HERE, code_of, execute, machine, named, table, write
@@ -46,16 +47,6 @@ def changed(entry: dict, topic: str) -> dict[str, str]:
             raise ValueError(f"{topic}, {entry['claim']}: no code cell contains {old!r}, so nothing would be changed")
         code = {place: source.replace(old, new) for place, source in code.items()}
     return {**code, "before": entry.get("before", "")}
-
-
-def statements_of(code: dict[str, str], skip: Iterable[str] = ()) -> list["Statement"]:
-    """Cut code into statements, without assertions and without those that contain one of the texts to ``skip``."""
-    trees = {place: WithoutChecks().visit(ast.parse(source)) for place, source in code.items()}
-    every = [Statement(place, node) for place, tree in trees.items() for node in tree.body]
-    for text in skip:
-        if not any(text in one.text for one in every):
-            raise ValueError(f"no statement contains {text!r}, so nothing would be skipped")
-    return [one for one in every if not any(text in one.text for text in skip)]
 
 
 class WithoutChecks(ast.NodeTransformer):
@@ -105,6 +96,21 @@ class Statement:
         self.surely = set() if perhaps else bound - touched(node)
         top = {s.get_name() for s in symbols if s.is_referenced()}
         self.now, self.later = top if isinstance(node, ast.FunctionDef) else top | inner, inner
+
+
+@cache
+def statements_in(place: str, source: str) -> list[Statement]:
+    """Cut a cell into statements, without assertions."""
+    return [Statement(place, node) for node in WithoutChecks().visit(ast.parse(source)).body]
+
+
+def statements_of(code: dict[str, str], skip: Iterable[str] = ()) -> list[Statement]:
+    """Cut code into statements, without assertions and without those that contain one of the texts to ``skip``."""
+    every = [one for place, source in code.items() for one in statements_in(place, source)]
+    for text in skip:
+        if not any(text in one.text for one in every):
+            raise ValueError(f"no statement contains {text!r}, so nothing would be skipped")
+    return [one for one in every if not any(text in one.text for text in skip)]
 
 
 def needed(statements: list[Statement], value: str) -> dict[str, ast.Module]:
