@@ -37,17 +37,26 @@ def asked(topic: str) -> dict:
     return yaml.safe_load(ASKED[topic].read_text(encoding="utf-8"))
 
 
-def run(paths: list[Path], before: str = "") -> dict:
-    """Run the code cells of notebooks silently, then what comes before the rows; return all names."""
+def code_of(path: Path) -> dict[str, str]:
+    """Read the code cells of a notebook, each under its place: `04_why_many_heads.ipynb:0123456789ab`."""
+    cells = nbformat.read(path, as_version=4).cells
+    return {f"{path.name}:{cell.id}": cell.source for cell in cells if cell.cell_type == "code"}
+
+
+def execute(code: dict) -> dict:
+    """Run source text or syntax trees, given under their places, silently one after the other; return all names."""
     torch.set_default_dtype(torch.float32)
     names: dict = {"__name__": "notebook"}
     with contextlib.redirect_stdout(io.StringIO()):
-        for path in paths:
-            for cell in nbformat.read(path, as_version=4).cells:
-                if cell.cell_type == "code":
-                    exec(compile(cell.source, f"{path.name}:{cell.id}", "exec"), names)
-        exec(compile(before, "before", "exec"), names)
+        for place, source in code.items():
+            exec(compile(source, place, "exec"), names)
     return names
+
+
+def run(paths: list[Path], before: str = "") -> dict:
+    """Run the code cells of notebooks, then what comes before the rows; return all names."""
+    cells = {place: source for path in paths for place, source in code_of(path).items()}
+    return execute({**cells, "before": before})
 
 
 def names_of(topic: str, notebook: str | None) -> dict:
@@ -78,14 +87,12 @@ def topic_of(line: str) -> str:
     return first if first in TOPICS else ""
 
 
-def write(made: str, chosen: list[str]) -> None:
-    """Store the table; the rows of chapters that were not run stay."""
-    path = HERE / "seeds.md"
+def write(made: str, chosen: list[str], path: Path, begin: str) -> None:
+    """Store the table behind its head; the rows of chapters that were not run stay."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     kept = [line for line in lines if topic_of(line) and topic_of(line) not in chosen]
     head, rows = made.splitlines()[:2], [*made.splitlines()[2:], *kept]
     rows.sort(key=lambda line: TOPICS.index(topic_of(line)))
-    begin = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`. {machine()}\n\n"
     path.write_text(begin + "\n".join([*head, *rows]) + "\n", encoding="utf-8")
 
 
@@ -98,7 +105,8 @@ def main(arguments: list[str]) -> None:
     head = ["chapter", "what", *(f"seed {seed}" for seed in FIVE), "bounds", "held"]
     made = table(head, [row for topic in chosen for row in rows_of(topic)])
     if "--write" in arguments:
-        write(made, chosen)
+        begin = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`. {machine()}\n\n"
+        write(made, chosen, HERE / "seeds.md", begin)
     if "**no**" in made:
         sys.exit("a claim did not hold for every seed")
 
