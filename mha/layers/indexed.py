@@ -271,7 +271,7 @@ class IndexedAttention(GroupedAttention):
     """Attend to the keys that an index chooses (sparse attention, DSA): all heads of a query read the same k keys.
 
     A query scores every key with the small :class:`Indexer`, and reads the k best with full attention. A single query,
-    as behind a cache, gathers its keys and reads only them; several queries at once get a mask.
+    as with a cache, gathers its keys and reads only them; several queries at once get a mask.
 
     :Plain when: ``k`` is at least the number of keys: then the index is not asked. :meth:`from_plain` makes it so
         unless it is given k, and begins with an index that knows nothing yet.
@@ -551,7 +551,7 @@ class IndexedLatentAttention(LatentAttention):
     """Attend to the latents that an index chooses (DSA over MLA): one fetched row serves all heads of a query.
 
     Index queries come from the compressed query, after its norm; index keys come from the token and pass a LayerNorm;
-    the first ``d_rotary`` channels of both are rotated. A single query, as behind a cache, gathers its rows and reads
+    the first ``d_rotary`` channels of both are rotated. A single query, as with a cache, gathers its rows and reads
     only them; several queries at once get a mask.
 
     :Plain when: ``k`` is at least the number of keys, and the latents are as :class:`mha.LatentAttention` has it.
