@@ -77,8 +77,8 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
     check_finite(weights=weights)
     if bool((weights < 0).any()):
         raise ValueError(
-            f"weights = {described(weights)}, down to {weights.min():.3g}: entropy is for shares, which are not below 0; "
-            "weights of the delta rule or of talking heads have none"
+            f"weights = {described(weights)}, down to {weights.min():.3g}: entropy is for shares, no share is below "
+            "0. Weights of the delta rule or of talking heads have none"
         )
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
 
