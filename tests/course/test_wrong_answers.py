@@ -347,7 +347,7 @@ WRONG = {
         lambda scores, k: chosen_of(scores.T, k),
     ],
     "select.check_blocks": [
-        lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.amin(-1)),
+        lambda scores, k, block: blocks_of(scores, k + 1, block),
         lambda scores, k, block: blocks_of(scores, k, block).tril(-1),
         lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.exp().sum(-1)),
         lambda scores, k, block: blocks_of(scores, k, block) | (torch.ones_like(scores).tril() == 1),
