@@ -16,6 +16,7 @@ from mha.layers.feedback import FeedbackAttention
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import GroupedAttention
 from mha.layers.hooks import edit, watch
+from mha.layers.indexed import IndexedAttention, IndexedLatentAttention
 from mha.layers.latent import LatentAttention
 from mha.layers.linear import DeltaAttention, LinearAttention
 from mha.layers.merged import MergedAttention
@@ -39,6 +40,8 @@ __all__ = [
     "GroupedAttention",
     "HeadView",
     "Heads",
+    "IndexedAttention",
+    "IndexedLatentAttention",
     "KeyValueCache",
     "LatentAttention",
     "LinearAttention",

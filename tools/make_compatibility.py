@@ -27,6 +27,8 @@ TODAY = {  # layers that no contest has asked yet
     "gated": candidates.Candidate(lambda d, h: mha.GatedAttention(d, h)),
     "with a sink": candidates.Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "latent": candidates.Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
+    "indexed": candidates.Candidate(lambda d, h: mha.IndexedAttention(d, h, 2)),
+    "indexed latent": candidates.Candidate(lambda d, h: mha.IndexedLatentAttention(d, h, d // 2, 2)),
     "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),
 }
@@ -159,8 +161,10 @@ def watched(t):
 def rotary(t):
     """Positions inside the layer: the slot that plain layers have."""
     made = type(t.layer)
-    settings = {"grouped": (2,), "routed": (1, 2), "latent": (8,)}.get(t.name, ())
-    more = {"d_rotary": 4} if t.name == "latent" else {}  # channels of their own
+    settings = {"grouped": (2,), "routed": (1, 2), "latent": (8,)}
+    settings |= {"indexed": (2,), "indexed latent": (8, 2)}
+    settings = settings.get(t.name, ())
+    more = {"d_rotary": 4} if "latent" in t.name else {}  # channels of their own
     try:
         layer = made(WIDTH, HEADS, *settings, **more, positions=mha.RotaryPositions()).double().eval()
     except TypeError as error:

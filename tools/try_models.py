@@ -44,6 +44,7 @@ SMALL = {
     "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8, "num_mel_bins": 16, "embedding_size": 32,
     "projection_dim": 32, "max_source_positions": 20, "max_target_positions": 20, "num_channels": 3, "n_group": 1,
     "topk_group": 1, "shared_expert_intermediate_size": 16, "sliding_window": 4, "rotary_dim": 4,
+    "index_topk": 4, "index_n_heads": 16, "index_head_dim": 8,
 }  # fmt: skip
 DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 HEADS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha.analysis.patterns import offset
-from mha.checks import check_finite, check_whole, checked
+from mha.checks import check_finite, check_whole, checked, described
 
 
 class HeadScores(NamedTuple):
@@ -68,12 +68,18 @@ def entropy(weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "h"]:
 
     Queries that look at nothing do not count.
 
-    :param weights: attention weights, (b, h, i, j).
+    :param weights: attention weights, (b, h, i, j), none below 0.
+    :Raises: ValueError for weights below 0, as the delta rule and talking heads have them: they have no entropy.
     :Source: Clark et al. 2019, section 3.3.
     :Differs from the released code: nothing is added to the weights before the logarithm.
     :Taught in: reading_heads.
     """
     check_finite(weights=weights)
+    if bool((weights < 0).any()):
+        raise ValueError(
+            f"weights = {described(weights)}, down to {weights.min():.3g}: entropy is for shares, no share is below "
+            "0. Weights of the delta rule or of talking heads have none"
+        )
     return _mean(-torch.special.xlogy(weights, weights).sum(-1), weights)
 
 

@@ -28,6 +28,7 @@ TOPICS = (  # the chapters in the order of the book, named as their notebooks ar
     "say_nothing",
     "compress",
     "overwrite",
+    "select",
     "collaborate",
     "overlap",
     "route",

@@ -1,8 +1,9 @@
-"""The attention of DeepSeek-V2 and -V3 as ``transformers`` builds it: which part of its matrices is which of ours.
+"""The attention of DeepSeek-V2, -V3 and -V3.2 in ``transformers``: which part of its matrices is which of ours.
 
 :Taught in: compress.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ OPTIONS = {
     "dropout": "attention_dropout",
     "positions": "rope_parameters",
 }
+
+INDEX_OPTIONS = {"k": "index_topk", "index_heads": "index_n_heads", "d_index": "index_head_dim"}
 
 
 @checked
@@ -86,3 +89,28 @@ def deepseek_plan(module: Any) -> Plan:
     sizes |= {"d_rotary": rotated, "d_query": module.q_lora_rank, "dropout": module.attention_dropout}
     positions.layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
     return Plan(name, sizes, weights, OPTIONS, positions, inside_only)
+
+
+@checked
+def indexed_plan(module: Any) -> Plan:
+    """Describe ``DeepseekV32Attention``: that of V3, and the four parts of its index.
+
+    Its pairs of rotated channels are neighbors in the heads and halves in the index. Their class computes the scores of
+    the index without gradients. Among equal scores it chooses any, ours the earliest.
+
+    :param module: an attention of this class.
+    """
+    plan, indexer = deepseek_plan(module), module.indexer
+    unlike = indexer.k_norm.eps != EPS
+    reasons = [f"an index norm with eps {indexer.k_norm.eps}: here it is {EPS}"] * unlike
+    refuse(type(module).__name__, reasons, "Make the module with a configuration without this, and convert again.")
+    weights = plan.weights | {
+        "indexer.W_q.weight": indexer.wq_b.weight.detach(),
+        "indexer.W_k.weight": indexer.wk.weight.detach(),
+        "indexer.W_w.weight": indexer.weights_proj.weight.detach(),
+        "indexer.norm.weight": indexer.k_norm.weight.detach(),
+        "indexer.norm.bias": indexer.k_norm.bias.detach(),
+    }
+    sizes = {"k": indexer.index_topk, "index_heads": indexer.n_heads, "d_index": indexer.head_dim}
+    sizes |= {"index_layout": "half", "block": 1, "pool": "max"}
+    return replace(plan, sizes=plan.sizes | sizes, weights=weights, options=plan.options | INDEX_OPTIONS)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mha.checks import checked
-from mha.interop.deepseek import deepseek_plan, is_latent
+from mha.interop.deepseek import deepseek_plan, indexed_plan, is_latent
 from mha.interop.parts import has_parts, parts_plans
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
@@ -36,10 +36,11 @@ CHANGE = "Make the module with a configuration without these, and convert again.
 def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     """Make our layer from the attention of a model of ``transformers``.
 
-    Thirteen classes are known by name, from ``BertAttention`` to ``GptOssAttention``. Any other is read by its parts
+    Fourteen classes are known by name, from ``BertAttention`` to ``GptOssAttention``. Any other is read by its parts
     (projections, norms, rotary angles, scale, soft cap, sinks, gates), and accepted only where the layer gives the
     same output on a few tokens. Plain heads become a MultiHeadAttention, shared KV heads a GroupedAttention, DeepSeek's
-    a LatentAttention, and those with norms, gates, sinks or a soft cap a :class:`mha.interop.ReleasedAttention`.
+    a LatentAttention or an IndexedLatentAttention, and those with norms, gates, sinks or a soft cap a
+    :class:`mha.interop.ReleasedAttention`.
 
     Models that generate text hide the future by themselves; our layer hides it when it is called with
     ``is_causal=True``. A window is given as a mask, and a warning says so.
@@ -259,6 +260,7 @@ PLANS = {
     "BertAttention": bert_plan,
     "DeepseekV2Attention": deepseek_plan,
     "DeepseekV3Attention": deepseek_plan,
+    "DeepseekV32Attention": indexed_plan,
     "GPT2Attention": gpt2_plan,
     "GptOssAttention": released_plan,
     "LlamaAttention": llama_plan,

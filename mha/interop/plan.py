@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mha.checks import checked
 from mha.interop.released import ReleasedAttention
 from mha.layers.grouped import GroupedAttention
+from mha.layers.indexed import IndexedLatentAttention
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads, MultiHeadAttention
 from mha.layers.positions import RelativePositions
@@ -51,6 +52,10 @@ def sizes_of(layer: Heads) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if isinstance(layer, LatentAttention):
         own = {name: getattr(layer, name) for name in ("d_latent", "d_rotary", "d_query", "norm")}
+    if isinstance(layer, IndexedLatentAttention):
+        index = layer.indexer
+        own |= {"k": index.k, "index_heads": index.heads, "d_index": index.d, "index_layout": index.layout}
+        own |= {"block": index.block, "pool": index.pool}
     if isinstance(layer, ReleasedAttention):
         own = {name: getattr(layer, name) for name in ("norm_eps", "norm_offset", "gated", "softcap", "norm_whole")}
         own["sinks"] = layer.sinks is not None
@@ -91,7 +96,8 @@ def build(plan: Plan) -> Heads:
     layer: Heads
     if "d_latent" in sizes:
         sizes = {name: size for name, size in sizes.items() if name not in ("kdim", "vdim")}
-        layer = LatentAttention(d_model, heads, positions=plan.positions, **sizes)
+        kind = IndexedLatentAttention if "index_heads" in sizes else LatentAttention
+        layer = kind(d_model, heads, positions=plan.positions, **sizes)
     elif "sinks" in sizes:
         layer = ReleasedAttention(d_model, heads, kv_heads, positions=plan.positions, **sizes)
     elif kv_heads != heads:
@@ -150,6 +156,10 @@ def check_shapes(plan: Plan) -> None:
         }
         need |= {"W_down": (s["d_latent"], s["d_model"]), "W_down_q": (s["d_query"], s["d_model"])}
         need |= {"norm_latent": (s["d_latent"],), "norm_query": (s["d_query"],)}
+    if "index_heads" in s:
+        need |= {"indexer.W_q": (s["index_heads"] * s["d_index"], s["d_query"] or s["d_model"])}
+        need |= {"indexer.W_k": (s["d_index"], s["d_model"]), "indexer.W_w": (s["index_heads"], s["d_model"])}
+        need |= {"indexer.norm": (s["d_index"],)}
     whole = s.get("norm_whole", False)
     alone = {"W_q.norm": (inner if whole else s["d_head"],), "W_k.norm": (shared if whole else s["d_head"],)}
     alone["sinks"] = (s["heads"],)
@@ -170,6 +180,7 @@ def check_fit(layer: Heads, plan: Plan) -> None:
     """Refuse a layer and a module that differ in a size or an option, and name every difference."""
     kinds: tuple[type[Heads], ...] = (MultiHeadAttention, GroupedAttention)
     kinds = (LatentAttention,) if "d_latent" in plan.sizes else kinds
+    kinds = (IndexedLatentAttention,) if "index_heads" in plan.sizes else kinds
     kinds = (ReleasedAttention,) if "sinks" in plan.sizes else kinds
     if type(layer) not in kinds:
         fit = " and ".join(kind.__name__ for kind in kinds) + (" fits" if len(kinds) == 1 else " fit")

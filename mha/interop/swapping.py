@@ -27,6 +27,7 @@ from mha.interop.plan import build, check_fit
 from mha.interop.rotary import GivenBias, rotated_channels, turned_by
 from mha.interop.structure import answers_of, pairwise, repeats_angles
 from mha.layers.cache import LayerCache, Reader
+from mha.layers.indexed import IndexedLatentAttention
 from mha.layers.latent import LatentAttention
 from mha.layers.multi_head import Heads
 from mha.layers.projections import settled
@@ -61,6 +62,7 @@ class TheirCache(LayerCache):
         """
         self.cache, self.number, self.cross, self.first = cache, number, cross, first
         self.widths: list[int] = []  # of what theirs keeps as keys and values, where ours keeps one row
+        self.indexed = False  # whether theirs keeps index keys, too, which ours has in the place of values
 
     def admit(self, layer: Reader, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor | None:
         """Leave the sizes to their cache and to the mask.
@@ -72,6 +74,7 @@ class TheirCache(LayerCache):
         :param mask: the mask of the call; it is returned as it is.
         """
         self.widths = [layer.d_latent, layer.d_rotary] if isinstance(layer, LatentAttention) else []
+        self.indexed = isinstance(layer, IndexedLatentAttention)
         return mask
 
     def holds(self, key: Tensor) -> bool:
@@ -100,6 +103,8 @@ class TheirCache(LayerCache):
             return k, v
         if self.widths:
             k = torch.cat(self.cache.update(*k.split(self.widths, -1), self.number), -1)[:, :, : self.first]
+            if self.indexed:
+                return k, self.cache.update_indexer(v[:, 0], self.number)[:, None, : self.first]
             return k, k[..., : self.widths[0]]
         k, v = self.cache.update(k, v, self.number)
         return k[:, :, : self.first], v[:, :, : self.first]
@@ -108,7 +113,7 @@ class TheirCache(LayerCache):
 @checked
 def check_can_cache(layer: Any) -> None:
     """Refuse a layer whose own cache holds something other than a key and a value for each token."""
-    if type(layer).new_cache not in (Heads.new_cache, LatentAttention.new_cache):
+    if type(layer).new_cache not in (Heads.new_cache, LatentAttention.new_cache, IndexedLatentAttention.new_cache):
         raise ValueError(
             f"{type(layer).__name__} keeps something other than keys and values between two calls, and their cache "
             "has no place for it: call the model with use_cache=False"

@@ -1,6 +1,7 @@
 """Attention layers, one file per kind, and what they share: positions, caches, hooks, costs."""
 
 from mha.layers.cache import DecoderCache, KeyValueCache, MemoryCache, ModelCache, WindowCache
+from mha.layers.clipping import clip_query_keys
 from mha.layers.collaborative import CollaborativeAttention, collaborate, products
 from mha.layers.composable import ComposableAttention, ComposedCache
 from mha.layers.cost import Cost, Part
@@ -9,6 +10,12 @@ from mha.layers.feedback import FeedbackAttention, FeedbackMemory
 from mha.layers.gated import GatedAttention
 from mha.layers.grouped import Aligned, GroupedAttention, align_heads
 from mha.layers.hooks import Seen, edit, watch
+from mha.layers.indexed import (
+    IndexedAttention,
+    IndexedCache,
+    IndexedLatentAttention,
+    IndexedLatentCache,
+)
 from mha.layers.latent import LatentAttention, LatentCache, compress
 from mha.layers.linear import DeltaAttention, LinearAttention, StateCache
 from mha.layers.merged import MergedAttention, MergedCache
@@ -45,6 +52,10 @@ __all__ = [
     "GroupedAttention",
     "HeadRouter",
     "Heads",
+    "IndexedAttention",
+    "IndexedCache",
+    "IndexedLatentAttention",
+    "IndexedLatentCache",
     "KeyValueCache",
     "LatentAttention",
     "LatentCache",
@@ -72,6 +83,7 @@ __all__ = [
     "attention_layers",
     "balance_loss",
     "choose",
+    "clip_query_keys",
     "collaborate",
     "compress",
     "edit",

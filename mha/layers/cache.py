@@ -451,6 +451,9 @@ class KeyValueCache(LayerCache):
             self._tokens = rows(self._tokens)
 
 
+COUNTED = ("inside", "true")  # where a window counts positions: in the cache, or in the sequence
+
+
 class WindowCache(KeyValueCache):
     """Remember the first tokens of a sequence and the last ones (StreamingLLM), and forget what is between them.
 
@@ -458,16 +461,22 @@ class WindowCache(KeyValueCache):
     sequence and the last ``window`` ones, itself among them. The cache never grows, and hides what is before the
     window from the tokens of a longer chunk.
 
-    Positions inside the layer count the positions in the cache, not those in the sequence, so no distance is ever
-    larger than the cache. Therefore keys are kept before rotation, and rotated anew at every call.
+    With ``positions="inside"`` positions inside the layer count the positions in the cache, not those in the sequence,
+    so no distance is ever larger than the cache: the rule of StreamingLLM, for layers that were trained with all keys.
+    Therefore keys are kept before rotation, and rotated anew at every call. With ``positions="true"`` each token keeps
+    its position in the sequence, and keys are kept as they were rotated: the rule for layers that were trained with
+    this window, as those of gpt-oss and Gemma 3 were (their ``first`` is 0).
 
     :Costs: first + window − 1 keys and values of each head, however long the sequence; for each call a copy of them,
-        and with rotary positions 6·n·d FLOPs for each head.
+        and with rotary positions counted inside the cache 6·n·d FLOPs for each head.
     :Shapes: keys (b, h, n, d) and values (b, g, n, c), where n is at most first + window − 1 between two calls.
-    :Raises: ValueError where a chunk does not fit and the layer has positions inside, because its tokens would be at
-        several positions at once; where it is to go back (:meth:`crop`), because what it forgot is gone; and as
-        :class:`mha.KeyValueCache`. There is no padding: the first tokens of each sequence would have other positions.
-    :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
+    :Raises: ValueError for other words than "inside" and "true". Of positions inside the cache: where a chunk does not
+        fit and the layer has positions, because its tokens would be at several positions at once. Of true positions:
+        where the first tokens are kept and positions change scores, because such positions count the keys. Where it is
+        to go back (:meth:`crop`), because what it forgot is gone; and as :class:`mha.KeyValueCache`. There is no
+        padding: the first tokens of each sequence would have other positions.
+    :Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks"; true positions: OpenAI 2025,
+        gpt-oss, released code.
     :Taught in: say_nothing.
     """
 
@@ -475,16 +484,24 @@ class WindowCache(KeyValueCache):
     keeps_every_token = False
 
     @checked
-    def __init__(self, window: int, *, first: int = 4) -> None:
-        """Choose how many tokens are kept.
+    def __init__(self, window: int, *, first: int = 4, positions: str = "inside") -> None:
+        """Choose how many tokens are kept, and how their positions are counted.
 
         :param window: how many of the last tokens each one sees, itself among them.
         :param first: how many of the first tokens all see, 0 or more; 4 unless given.
+        :param positions: "inside" the cache, or "true", those in the sequence; "inside" unless given.
         """
         check_whole(window=window)
         check_whole(0, first=first)
+        if positions not in COUNTED:
+            raise ValueError(
+                f"positions = {positions!r}: it is one of {COUNTED}. A layer that was trained with all keys needs "
+                '"inside", one that was trained with this window "true"'
+            )
         super().__init__(first + window)
-        self.window, self.first = window, first
+        self.window, self.first, self.positions = window, first, positions
+        if positions == "true":
+            self.keeps_raw_keys = False  # a key's position never changes, so neither does its rotation
 
     @property
     def place(self) -> int:
@@ -522,21 +539,31 @@ class WindowCache(KeyValueCache):
         LayerCache.admit(self, layer, query, key, value, mask)
         new = query.shape[1]
         check_growing(layer, query, key, value, mask, self.place)
-        if layer.positions is not None and getattr(layer.W_k, "in_features", key.shape[-1]) != key.shape[-1]:
-            raise ValueError(
-                f"{type(layer).__name__} does not make its keys from its input, so a window cannot rotate them anew: "
-                "use layer.new_cache()"
-            )
+        if layer.positions is not None:
+            self._check_positions(layer, key)
         shown = self._mask(new, query.device)
         if shown is None:
             return mask
-        if layer.positions is not None and self.first:
+        if layer.positions is not None and self.first and self.positions == "inside":
             room = self.capacity - self.place
             raise ValueError(
                 f"{new} tokens came, but only {room} fit into the cache, and {type(layer.positions).__name__} count "
                 f"positions in it: they would be at several at once. Feed {room} tokens, then one at a time"
             )
         return shown if mask is None else mask & shown
+
+    def _check_positions(self, layer: Reader, key: Tensor) -> None:
+        """Refuse a layer whose positions this cache cannot count."""
+        if self.positions == "inside" and getattr(layer.W_k, "in_features", key.shape[-1]) != key.shape[-1]:
+            raise ValueError(
+                f"{type(layer).__name__} does not make its keys from its input, so a window cannot rotate them anew: "
+                "use layer.new_cache()"
+            )
+        if self.positions == "true" and self.first and getattr(layer.positions, "bias", None) is not None:
+            raise ValueError(
+                f"{type(layer.positions).__name__} changes scores by the number of keys between two tokens, and after "
+                f"the first {self.first} tokens some are forgotten: true positions need first=0 here"
+            )
 
     def update(
         self, k: Float[Tensor, "b h n d"], v: Float[Tensor, "b g n c"]

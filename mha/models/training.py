@@ -20,6 +20,13 @@ def check_rates(**rates: float) -> None:
             raise ValueError(f"{name} = {rate}: a rate must be positive")
 
 
+class DivergenceError(ValueError):
+    """Say that a loss is infinite or no number any more.
+
+    :Taught in: why_scale.
+    """
+
+
 class Muon(torch.optim.Optimizer):
     """Make all directions of a matrix's step equally long, as torch's Muon does, in the matrix's own number type.
 
@@ -171,7 +178,7 @@ def train(
         value = loss(model, step)
         _check_loss(value)
         if not torch.isfinite(value):
-            raise ValueError(
+            raise DivergenceError(
                 f"the loss is {value.item()} at step {step}: lower lr = {lr}, or look for 0/0 in the model"
             )
         optimizer.zero_grad()

@@ -43,6 +43,12 @@ def test_entropy_is_zero_at_one_key_and_log_n_at_n():
     assert error(head_detection.entropy(causal), torch.tensor([math.lgamma(N + 1) / N])) < LIMIT
 
 
+def test_weights_below_zero_have_no_entropy(reader):
+    """It was NaN, without a word."""
+    with pytest.raises(ValueError, match=r"down to -0\.5: entropy is for shares"):
+        head_detection.entropy(looking(0) - 0.5)
+
+
 def test_distance_of_a_uniform_head_is_known():
     assert (
         error(head_detection.distance(torch.full((2, 1, N, N), 1 / N)), torch.tensor([(N * N - 1) / (3 * N)])) < LIMIT

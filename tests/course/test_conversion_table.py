@@ -23,6 +23,7 @@ def test_every_class_converts_both_ways_and_the_table_says_so(transformers):
     in_float32 = {
         "DeepseekV2Attention",
         "DeepseekV3Attention",
+        "DeepseekV32Attention",
         "Qwen3Attention",
         "Qwen3NextAttention",
     }  # their norms, whatever the type of the weights

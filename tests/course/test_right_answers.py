@@ -362,6 +362,23 @@ def corrected_one_by_one(q, k, v, beta, s):
     return [torch.stack(reads), s]
 
 
+def sorted_row_by_row(scores, k):
+    rows = []
+    for i, row in enumerate(scores.tolist()):
+        best = sorted(range(i + 1), key=lambda j: -row[j])[:k]
+        rows.append([j in best for j in range(len(row))])
+    return torch.tensor(rows)
+
+
+def block_after_block(scores, k, block):
+    rows = []
+    for i, row in enumerate(scores.tolist()):
+        best = {b: max(row[b * block : min(i + 1, (b + 1) * block)]) for b in range(i // block)}
+        read = {i // block, *sorted(best, key=best.get, reverse=True)[: k - 1]}
+        rows.append([j <= i and j // block in read for j in range(len(row))])
+    return torch.tensor(rows)
+
+
 def streaming(t, window, first):
     kept = []
     for word in range(t + 1):
@@ -417,6 +434,8 @@ ANSWERS = {
     "overwrite.check_between": products_of_decays,
     "overwrite.check_chunk": word_by_word,
     "overwrite.check_delta_chunk": corrected_one_by_one,
+    "select.check_chosen": sorted_row_by_row,
+    "select.check_blocks": block_after_block,
     "say_nothing.check_weights": divided_beside,
     "say_nothing.check_gate": shared_out,
     "say_nothing.check_window": streaming,

@@ -42,6 +42,21 @@ def delta_chunk(q, k, v, beta, s, system=None, mask=torch.tril):
     return [q @ s + mask(q @ k.T) @ u, s + k.T @ u]
 
 
+def chosen_of(scores, k):
+    past = torch.ones_like(scores).tril() == 1
+    best = scores.masked_fill(~past, -torch.inf).topk(min(k, len(scores))).indices
+    return past & torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
+
+
+def blocks_of(scores, k, block, pool=lambda x: x.amax(-1)):
+    past = torch.ones_like(scores).tril() == 1
+    pooled = pool(scores.masked_fill(~past, -torch.inf).unflatten(1, (-1, block)))
+    number = torch.arange(len(scores)) // block
+    pooled = pooled.masked_fill(number[:, None] == torch.arange(pooled.shape[1]), torch.inf)
+    best = pooled.topk(min(k, pooled.shape[1])).indices
+    return torch.zeros_like(pooled).scatter(1, best, 1).bool().repeat_interleave(block, 1) & past
+
+
 def joint(w_k, w_v, kept, axis=1, scaled=True):
     u, s, vt = torch.linalg.svd(torch.cat([w_k, w_v], axis), full_matrices=False)
     near = (u[:, :kept] * s[:kept] if scaled else u[:, :kept]) @ vt[:kept]
@@ -316,6 +331,27 @@ WRONG = {
         lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, torch.zeros(len(k), len(k)).to(k)),
         lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, mask=lambda scores: scores),
         lambda q, k, v, beta, s: delta_chunk(q, k, v, beta, s, (beta * (k @ k.T)).tril(-1)),
+    ],
+    "select.check_bill": [
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n, 2 * h * (2 * c + r) * k + 2 * hi * di * n],
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n] * 2,
+        lambda n, k, h, c, r, hi, di: [h * (2 * c + r) * n, h * (2 * c + r) * min(k, n) + hi * di * n * (n > k)],
+        lambda n, k, h, c, r, hi, di: [4 * h * c * n, 4 * h * c * min(k, n) + 2 * hi * di * n * (n > k)],
+        lambda n, k, h, c, r, hi, di: [2 * h * (2 * c + r) * n, 2 * h * (2 * c + r) * min(k, n) + 4 * hi * di * n],
+    ],
+    "select.check_chosen": [
+        lambda scores, k: chosen_of(scores, k).tril(-1),
+        lambda scores, k: chosen_of(scores, k + 1),
+        lambda scores, k: chosen_of(scores.abs(), k),
+        lambda scores, k: scores >= scores.topk(min(k, len(scores))).values[:, -1:],
+        lambda scores, k: chosen_of(scores.T, k),
+    ],
+    "select.check_blocks": [
+        lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.amin(-1)),
+        lambda scores, k, block: blocks_of(scores, k, block).tril(-1),
+        lambda scores, k, block: blocks_of(scores, k, block, pool=lambda x: x.exp().sum(-1)),
+        lambda scores, k, block: blocks_of(scores, k, block) | (torch.ones_like(scores).tril() == 1),
+        lambda scores, k, block: blocks_of(scores, k - 1, block) if k > 1 else blocks_of(scores, k, block),
     ],
     "collaborate.check_count": [
         lambda d_model, heads, d_shared: 2 * d_model * d_shared + heads * d_shared + d_model,

@@ -41,7 +41,13 @@ class Entry:
         False  # without watching it writes no weights: what it keeps and multiplies does not grow with the text
     )
     needs_is_causal: bool = False  # reads its own words only, in their order: it must be told ``is_causal``
+    chooses: bool = False  # it reads only some of the keys that it may read: what is left out has no say
+    apart_from_loss: tuple[str, ...] = ()  # weights that a loss of their own trains: no output has gradients for them
     own: tuple[str, ...] = ()  # how the names of its weights begin, beyond the four projections
+
+    def taught(self, layer: nn.Module) -> dict[str, nn.Parameter]:
+        """The weights, by name, that learn from what comes out."""
+        return {name: w for name, w in layer.named_parameters() if not name.startswith(self.apart_from_loss or "?")}
 
     def words(self, n: int = QUERIES, batch: int = BATCH, dtype: torch.dtype | None = None) -> Tensor:
         """Random words of this layer's width, the same ones at every call."""
@@ -92,6 +98,18 @@ def routed(gates, **settings):
     return mha.RoutedAttention(8, 4, 0, 2, gates=gates, **settings)
 
 
+def indexed(**settings):
+    return mha.IndexedAttention(8, 4, 2, **{"positions": rotary(), "index_heads": 3, "d_index": 6, **settings})
+
+
+def indexed_over(**widths):
+    return mha.IndexedAttention(6, 2, 2, **widths)
+
+
+def indexed_latents(**settings):
+    return mha.IndexedLatentAttention(8, 4, 5, 2, **settings)
+
+
 def latent(**settings):
     return mha.LatentAttention(8, 4, 5, **settings)
 
@@ -114,6 +132,16 @@ STATE = {
     "constant_memory": True,
 }  # its cache shows no weights
 ORDER = {**STATE, "alone": False, "crosses": False, "needs_is_causal": True}
+INDEX = {
+    "own": ("indexer.",),
+    "apart_from_loss": ("indexer.",),
+    "whole": ("indexer.W_q", "indexer.W_k", "indexer.W_w", "indexer.norm"),
+}
+CHOOSES = {**INDEX, "chooses": True, "softmax": False}
+TURNED = {**CHOOSES, "crosses": False, "ordered": True}
+BOTH = {name: LATENT[name] + INDEX[name] for name in ("own", "whole")}
+WHICH = {**LATENT, **INDEX, **BOTH}
+NORMED = {"d_rotary": 2, "d_query": 7, "norm": True, "block": 2}
 SHARE = {"own": ("mixing",), "whole": ("W_q", "W_k")}
 
 LAYERS = [
@@ -167,6 +195,11 @@ LAYERS = [
     Entry("composed heads", composed, 6, **COMPOSES),
     Entry("composed heads of rank 1", lambda: composed(rank=1, bias=False, dropout=0.4), 6, dropout=True, **COMPOSES),
     Entry("composed over another width", lambda: composed(kdim=4, vdim=7), 6, alone=False, **COMPOSES),
+    Entry("indexed, everything read", lambda: mha.IndexedAttention(6, 3, 99), 6, **INDEX),
+    Entry("indexed, two keys of all", lambda: mha.IndexedAttention(6, 3, 2, index_heads=9), 6, **CHOOSES),
+    Entry("indexed, rotary, shared", lambda: indexed(kv_heads=2, dropout=0.4), 8, dropout=True, **TURNED),
+    Entry("indexed, sloped blocks", lambda: indexed(block=2, pool="mean", positions=sloped()), 8, **TURNED),
+    Entry("indexed over another width", lambda: indexed_over(kdim=4, vdim=7), 6, alone=False, **CHOOSES),
     Entry("heads from a latent", lambda: mha.LatentAttention(6, 3, 5), 6, **LATENT),
     Entry(
         "from a latent, dropout",
@@ -178,6 +211,9 @@ LAYERS = [
     Entry("from a latent, sloped", lambda: mha.LatentAttention(6, 3, 4, positions=sloped()), 6, ordered=True, **LATENT),
     Entry("from a latent, turned", lambda: latent(d_rotary=4), 8, ordered=True, **LATENT),
     Entry("from latents, normed", lambda: latent(d_rotary=2, d_query=7, norm=True), 8, ordered=True, **LATENT),
+    Entry("indexed latents, everything read", lambda: mha.IndexedLatentAttention(6, 3, 5, 99), 6, **WHICH),
+    Entry("indexed latents", lambda: indexed_latents(index_heads=9), 8, **WHICH | {"chooses": True, "softmax": False}),
+    Entry("indexed latents, turned", lambda: indexed_latents(**NORMED), 8, **WHICH | TURNED | BOTH),
     Entry("linear heads", lambda: mha.LinearAttention(6, 3), 6, **STATE),
     Entry("linear, dropout", lambda: mha.LinearAttention(6, 2, bias="kv", dropout=0.4), 6, dropout=True, **STATE),
     Entry(

@@ -404,6 +404,7 @@ def test_positions_are_counted_inside_the_window_and_its_first_words(window, fir
 
 
 WINDOWED = {e.name: e for e in LAYERS if e.caches and e.alone and not e.composes and not e.ordered}
+WINDOWED = {name: e for name, e in WINDOWED.items() if not isinstance(e.build(), mha.IndexedAttention)}  # it refuses
 
 
 @pytest.mark.parametrize("name", WINDOWED)
@@ -507,6 +508,71 @@ def test_layers_that_keep_more_than_keys_and_values_refuse_a_window(reader):
         with pytest.raises((ValueError, TypeError), match=r"cache|Cache"):
             layer(torch.randn(2, 3, 8), *memory, cache=cache)
         assert cache.length == 0
+
+
+def in_order(layer, x, window, first, chunks):
+    cache = WindowCache(window, first=first, positions="true")
+    parts = [layer(x, mask=cache.mask(x.shape[1]), is_causal=True, cache=cache) for x in x.split(chunks, 1)]
+    assert cache.length == x.shape[1]
+    return torch.cat(parts, 1)
+
+
+TRAINED_WITH_WINDOWS = {name: build for name, build in RELATIVE.items() if name != "latent"} | {
+    "sink": lambda: mha.SinkAttention(8, 2, sink=1.0, positions=mha.RotaryPositions()),
+    "no bias": lambda: mha.GroupedAttention(8, 4, 1, bias=False, positions=mha.RotaryPositions(base=100.0)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED_WITH_WINDOWS)
+@settings(max_examples=12)
+@given(chunks=chunkings(), window=st.integers(1, 5), first=st.integers(0, 3))
+@torch.no_grad()
+def test_with_true_positions_a_window_is_its_mask_over_the_text(name, chunks, window, first):
+    n, layer = sum(chunks), TRAINED_WITH_WINDOWS[name]().eval()
+    first = 0 if name == "sloped" else first
+    x, rows = torch.randn(BATCH, n, 8), torch.arange(n) < first
+    right = layer(x, mask=mha.sliding_window(n, window) | (rows & mha.causal_mask(n)))
+    assert error(in_order(layer, x, window, first, chunks), right) < LIMIT
+
+
+@torch.no_grad()
+def test_true_positions_are_other_ones_only_once_the_first_words_are_far():
+    layer, x = RELATIVE["rotary"](), torch.randn(1, 12, 8)
+    inside, true = (streamed(layer, x, 3, 2, 1), in_order(layer, x, 3, 2, 1))
+    assert error(inside[:, :5], true[:, :5]) < LIMIT
+    assert all(error(inside[:, t], true[:, t]) > 1e-4 for t in range(5, 12))
+    assert error(streamed(layer, x, 3, 0, 1), in_order(layer, x, 3, 0, 1)) < LIMIT
+
+
+@torch.no_grad()
+def test_with_true_positions_keys_are_kept_as_they_were_rotated():
+    layer, x = RELATIVE["rotary"](), torch.randn(1, 9, 8)
+    cache, whole = WindowCache(4, first=1, positions="true"), layer.new_cache(9)
+    for token in x.split(1, 1):
+        layer(token, is_causal=True, cache=cache)
+        layer(token, is_causal=True, cache=whole)
+    kept = [0, 6, 7, 8]
+    assert torch.equal(cache._k, whole._k[:, :, kept])
+    assert torch.equal(cache._v, whole._v[:, :, kept])
+
+
+@torch.no_grad()
+def test_positions_that_count_keys_are_true_only_without_first_words(reader):
+    layer, x = RELATIVE["sloped"](), torch.randn(1, 3, 8)
+    cache = WindowCache(4, first=1, positions="true")
+    with pytest.raises(ValueError, match=r"LinearBias changes scores by the number of keys.*positions need first=0"):
+        layer(x, is_causal=True, cache=cache)
+    assert cache.length == cache.bytes == 0
+    with pytest.raises(ValueError, match=r"positions = 'real': it is one of .*\"inside\", one that was trained with"):
+        WindowCache(4, positions="real")
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@torch.no_grad()
+def test_rotated_keys_beside_latents_need_true_positions(first):
+    layer, x = RELATIVE["latent"](), torch.randn(BATCH, 9, 8)
+    right = layer(x, mask=mha.sliding_window(9, 3) | ((torch.arange(9) < first) & mha.causal_mask(9)))
+    assert error(in_order(layer, x, 3, first, [4, 1, 3, 1]), right) < LIMIT
 
 
 def test_windows_of_no_size_are_refused(reader):

@@ -28,7 +28,8 @@ def value_and_gradients(layer, x, **how):
     torch.manual_seed(1)  # the same dropout each time
     y = layer(x, **how)
     weight = torch.linspace(-1, 2, y.numel()).view_as(y)
-    return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, *layer.parameters()])]
+    learned = [w for name, w in layer.named_parameters() if not name.startswith("indexer.")]  # a loss of their own
+    return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, *learned])]
 
 
 @every(alone=True)

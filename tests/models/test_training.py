@@ -1,6 +1,7 @@
 """The training loop, and the small tasks that are made from rules."""
 
 import copy
+import hashlib
 import os
 import subprocess
 import sys
@@ -269,3 +270,10 @@ def test_the_english_text_is_english_and_long():
     assert 300_000 < len(text) < 900_000
     assert text.count(" the ") > 2000
     assert tasks.english(3) == text[: len(tasks.english(3))]
+
+
+def test_the_frozen_text_does_not_change():
+    text = tasks.course_text()
+    assert hashlib.sha256(f"{text}\n".encode()).hexdigest()[:16] == "a50b89cbee3ec0ad"
+    assert text.isascii()
+    assert text.count(" the ") > 2000

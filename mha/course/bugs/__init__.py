@@ -16,9 +16,12 @@ from mha.course.bugs.pruning import PRUNING
 from mha.course.bugs.remembering import REMEMBERING
 from mha.course.bugs.running import RUNNING
 from mha.course.bugs.scoring import SCORING
+from mha.course.bugs.selecting import SELECTING
 from mha.course.bugs.splitting import SPLITTING
 
-EXHIBITS = (*SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *REMEMBERING, *JUDGING, *INSIDE)
+EXHIBITS = (
+    *SPLITTING, *SCORING, *MASKS, *PRUNING, *RUNNING, *FORGETTING, *LATENT, *REMEMBERING, *SELECTING, *JUDGING, *INSIDE,
+)  # fmt: skip
 
 
 __all__ = ["EXHIBITS", "Exhibit"]

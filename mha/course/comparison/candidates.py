@@ -3,6 +3,7 @@
 :Taught in: choosing.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,12 +14,13 @@ from torch import Tensor, nn
 
 import mha
 from mha.checks import checked
-from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, learn
+from mha.course.comparison.tasks import HEADS, WIDTH, Contest, Dates, Digits, English, Recall, Score, english, learn
 from mha.layers.multi_head import Heads
 from mha.layers.routers import balance_loss
 from mha.models.blocks import Stack
 from mha.models.feedback_transformer import FeedbackLayer, FeedbackStack
 from mha.models.merged_decoder import MergedDecoderLayer
+from mha.models.training import DivergenceError
 from mha.models.transformer import DecoderLayer, EncoderLayer
 
 TASKS: dict[str, type[Contest]] = {"digits": Digits, "recall": Recall, "English": English, "dates": Dates}
@@ -70,32 +72,88 @@ LAYERS = {
 }
 
 
+IN_ORDER = "what a token reads depends on the order in which the tokens before it were written"
+
+
+NO_DISTANCES = "a source has no distances"
+
 # Plain layers with other sizes: two and four heads with the weights of the composable layer (7,892 beside 7,840), four
-# with those of the overlapping one (4,748 beside 4,736), and a step between.
+# with those of the overlapping one (4,748 beside 4,736), and a step between. And plain layers that know how far back a
+# token is, as layers do that write one token after the other: rotary positions, ALiBi as published, and ALiBi with
+# slopes for texts of 32 tokens, four to half a unit per token.
 BASELINES = {
     "plain, 2 × 30": Candidate(lambda d, h: mha.MultiHeadAttention(d, 2, d_head=30)),
     "plain, 4 × 15": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=15)),
     "plain, 4 × 12": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=12)),
     "plain, 4 × 9": Candidate(lambda d, h: mha.MultiHeadAttention(d, 4, d_head=9)),
+    "plain, rotary": Candidate(
+        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.RotaryPositions()), {"dates": NO_DISTANCES}
+    ),
+    "plain, ALiBi": Candidate(
+        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.LinearBias()), {"dates": NO_DISTANCES}
+    ),
+    "plain, steep ALiBi": Candidate(
+        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.LinearBias(2.0 ** (2 - torch.arange(h)))),
+        {"dates": NO_DISTANCES},
+    ),
 }
+SIZES = [name for name in BASELINES if " × " in name]
 
-IN_ORDER = "what a token reads depends on the order in which the tokens before it were written"
+
+class ReleasedDelta(mha.DeltaAttention):
+    """A delta layer with what released ones have beside the rule: convolution, SiLU, norm and gate; to be trained only.
+
+    :Source: Yang et al. 2025, figure 1.
+    :Taught in: choosing.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, width: int = 4) -> None:
+        """Make the layer; ``width`` is how many tokens the convolution over queries, keys and values sees."""
+        super().__init__(d_model, heads)
+        self.before = nn.Conv1d(3 * d_model, 3 * d_model, width, groups=3 * d_model, padding=width - 1, bias=False)
+        self.norm, self.gate = nn.RMSNorm(self.d_head), nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, query: Tensor, **how: Any) -> Tensor:  # type: ignore[override]  # to be trained only
+        """Keep the layer's input for the gate."""
+        self.asked = query
+        return super().forward(query, **how)
+
+    def _project(self, *inputs: Any) -> tuple[Tensor, ...]:
+        whole = torch.cat([x.transpose(1, 2).flatten(2) for x in super()._project(*inputs)], -1)  # (b, n, 3·d_model)
+        mixed = nn.functional.silu(self.before(whole.mT)[..., : whole.shape[1]].mT)
+        return tuple(x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in mixed.chunk(3, -1))
+
+    def _merge(self, heads: Tensor) -> Tensor:
+        gates = nn.functional.silu(self.gate(self.asked)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return super()._merge(self.norm(heads) * gates)
 
 
-# Heads of current LLMs. One KV head for all (MQA) keeps 16 numbers per token, as the latent layer does; a hybrid is of
-# two kinds. The last is no newcomer: plain heads that know how far back a token is, as the order of writing tells it.
+def _latent(d_model: int, heads: int) -> Heads:
+    return mha.LatentAttention(d_model, heads, d_model // 2, norm=True)  # every released one has the norm
+
+
+def _delta(share: int) -> Candidate:
+    return Candidate(lambda d, h: mha.DeltaAttention(d, h // share), dict.fromkeys(("digits", "dates"), IN_ORDER))
+
+
+# Layers of current LLMs. One KV head for all (MQA) keeps 16 numbers per token, as the latent layer does. A state of h
+# heads of d channels has h·d² numbers: half the heads, each twice as wide, have twice the state. A hybrid is of two
+# kinds.
 TODAY = {
     "sink": Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "gated": Candidate(lambda d, h: mha.GatedAttention(d, h)),
     "one KV head": Candidate(lambda d, h: mha.GroupedAttention(d, h, 1)),
-    "latent": Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
+    "latent": Candidate(_latent),
+    "latent, no norm": Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
     "linear": Candidate(lambda d, h: mha.LinearAttention(d, h)),
-    "delta": Candidate(lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER)),
+    "linear, half the heads": Candidate(lambda d, h: mha.LinearAttention(d, h // 2)),
+    "linear, one head": Candidate(lambda d, h: mha.LinearAttention(d, 1)),
+    "delta": _delta(1),
+    "delta, half the heads": _delta(2),
+    "delta, one head": _delta(4),
+    "delta, as released": Candidate(ReleasedDelta, dict.fromkeys(("digits", "dates"), IN_ORDER)),
     "delta, then plain": Candidate(
         lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER), last="plain"
-    ),
-    "plain, ALiBi": Candidate(
-        lambda d, h: mha.MultiHeadAttention(d, h, positions=mha.LinearBias()), {"dates": "a source has no distances"}
     ),
 }
 
@@ -147,17 +205,35 @@ def balanced(contest: Contest, model: nn.Module) -> Tensor:
 
 
 @checked
-def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0) -> float:
+def quality(task: str, layer: str, seed: int = 0, *, budget: float = 1.0, rate: float | None = None) -> Score:
     """Train one model and judge it; routed heads add their balance loss, as their paper does.
 
-    ``budget`` says how many times the task's own number of steps it is trained.
+    ``budget`` says how many times the task's own number of steps it is trained, ``rate`` the highest learning rate; the
+    lower one of the task's two unless given. A training run that diverges is judged as :func:`guessing`.
 
-    :Raises: ValueError for a task that the layer cannot do, or a budget of no step.
+    :Raises: ValueError for a task that the layer cannot do, a budget of no step, or a rate that is not above 0.
     :Taught in: choosing.
     """
     contest, model = built(task, layer, seed)
+    rate = contest.rates[0] if rate is None else rate
+    if not rate > 0:
+        raise ValueError(f"rate = {rate}: a learning rate is above 0, such as {contest.rates[0]}")
     contest.steps = round(budget * contest.steps)
     if contest.steps < 1:
         raise ValueError(f"budget = {budget}: {TASKS[task].steps} steps times that is no step at all")
     loss = partial(balanced, contest) if layer == "routed" else contest.loss
-    return learn(contest, model, loss)
+    try:
+        return learn(contest, model, loss, rate)
+    except DivergenceError:
+        return guessing(task)
+
+
+def guessing(task: str) -> Score:
+    """Judge a model that knows nothing: no answer is right, and all characters are equally likely.
+
+    A training run that diverges leaves such a model.
+
+    :Taught in: choosing.
+    """
+    worst = math.log(int(english().max()) + 1) if task == "English" else 0.0
+    return Score(worst, worst)

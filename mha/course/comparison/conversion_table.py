@@ -165,7 +165,7 @@ def deepseek_cases() -> Iterator[Case]:
         return _case(
             name, options, partial(getattr(theirs, name), config, layer_idx=0), lambda layer: layer(X, mask=mask),
             lambda module: module(X, attention_mask=_added(mask), position_embeddings=angles)[0],
-            cached=_in_pieces(mask, angles=angles),
+            cached=_in_pieces(mask, angles=angles, config=config if version == 32 else None),
         )  # fmt: skip
 
     yield case(2, "latent of 10, 4 rotary, causal", q_lora_rank=None)
@@ -173,6 +173,9 @@ def deepseek_cases() -> Iterator[Case]:
     yield case(3, "latent of 10, 4 rotary, causal", q_lora_rank=None)
     yield case(3, "compressed queries, padding and causal", padding, q_lora_rank=8)
     yield case(3, "pairs in halves, causal", q_lora_rank=8, rope_interleave=False)
+    index: dict[str, Any] = {"q_lora_rank": 8, "index_n_heads": 8, "index_head_dim": 10, "index_topk": 2}
+    yield case(32, "index chooses 2 of 5, causal", **index)
+    yield case(32, "index chooses 2 of 5, padding and causal", padding, **index)
 
 
 def gpt2_cases() -> Iterator[Case]:
@@ -304,12 +307,15 @@ def _case(
     return Case("transformers", name, options, make, read, write, ours, theirs, cached)
 
 
-def _in_pieces(mask: Tensor | None, call: Callable | None = None, angles: Any = ()) -> Callable:
-    """Let a text come in pieces, behind our cache and behind theirs; ``call`` says how their module is called."""
+def _in_pieces(mask: Tensor | None, call: Callable | None = None, angles: Any = (), config: Any = None) -> Callable:
+    """Let a text come in pieces, behind our cache and behind theirs; ``call`` says how their module is called.
+
+    A ``config`` tells theirs that it keeps more than keys and values.
+    """
     how = {} if isinstance(angles, tuple) and not angles else {"position_embeddings": angles}
 
     def cached(layer: Any, module: nn.Module) -> tuple[Tensor, Tensor]:
-        ours, theirs = layer.new_cache(), import_module("transformers").DynamicCache()
+        ours, theirs = layer.new_cache(), import_module("transformers").DynamicCache(config=config)
         found, wanted, hidden = [], [], _added(mask)
         for start, end in PIECES:
             rows = None if mask is None else mask.expand(B, 1, N, N)[:, :, start:end, :end]
@@ -426,7 +432,7 @@ def _slopes(case: Case, layer: nn.Module, module: nn.Module) -> float:
     for weight in module.parameters():
         weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
     wanted = dict(case.read(module).named_parameters())
-    found = {name: weight.grad for name, weight in layer.named_parameters() if weight.grad is not None}
+    found = {name: torch.zeros_like(w) if w.grad is None else w.grad for name, w in layer.named_parameters()}
     return _distance(*(torch.cat([slopes[name].flatten() for name in wanted]) for slopes in (found, wanted)))
 
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,10 @@ from mha.models.training import train
 WIDTH, HEADS = 32, 4  # of every model
 
 
-RATE, WARM = 5e-3, 0.1  # the highest learning rate, and the share of the steps that climbs to it
+WARM = 0.1  # the share of the steps in which the learning rate climbs
+
+
+PARTS = {"training": 0, "validation": 1000, "test": 2000}  # what is added to the seed of each part
 
 
 Stacks = Callable[..., Any]  # makes a stack of so many layers
@@ -29,35 +32,51 @@ Stacks = Callable[..., Any]  # makes a stack of so many layers
 class Contest:
     """One task with its data for one seed: ``model`` makes a model, ``loss`` draws a batch, ``judge`` measures.
 
+    Each part of the data is drawn from a seed of its own, so that all layers meet the same questions in validation and
+    test, however long they were trained.
+
     :Taught in: choosing.
     """
 
     unit = "share right"
     tokens: int  # in one text
-    steps: int  # of training
+    steps: int  # of training: the plain layer has not finished then
+    rates: tuple[
+        float, float
+    ]  # the highest learning rates that are tried, the plain layer's best of them and a neighbor
     model: Callable[[Stacks], nn.Module]
     loss: Callable[[nn.Module], Tensor]
-    judge: Callable[[nn.Module], float]
+    judge: Callable[[nn.Module, str], float]
 
     def __init__(self, seed: int) -> None:
-        """Begin the random numbers from which all data are drawn."""
-        self.random = torch.Generator().manual_seed(seed)
+        """Begin the random numbers from which the data are drawn, one generator for each part."""
+        self.random = {part: torch.Generator().manual_seed(seed + more) for part, more in PARTS.items()}
 
-    def some(self, count: int, of: int) -> Tensor:
+    def some(self, count: int, of: int, part: str = "training") -> Tensor:
         """Draw ``count`` numbers below ``of``."""
-        return torch.randint(of, (count,), generator=self.random)
+        return torch.randint(of, (count,), generator=self.random[part])
 
 
-def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
-    """Train a model and judge it: Adam, with a learning rate that climbs and then falls to nothing, the same for all.
+class Score(NamedTuple):
+    """How good a trained model is, on the part of the data that chooses its learning rate, and on the other one.
+
+    :Taught in: choosing.
+    """
+
+    validation: float
+    test: float
+
+
+def learn(contest: Contest, model: nn.Module, loss: Callable[[nn.Module], Tensor], rate: float) -> Score:
+    """Train a model and judge it: Adam, with a learning rate that climbs to ``rate`` and then falls to nothing.
 
     :Taught in: choosing.
     """
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, contest.steps, pct_start=WARM)
-    train(model, lambda model, _: loss(model), contest.steps, optimizer=optimizer, after_step=lambda _: rate.step())
+    climbs = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, contest.steps, pct_start=WARM)
+    train(model, lambda model, _: loss(model), contest.steps, optimizer=optimizer, after_step=lambda _: climbs.step())
     with torch.no_grad():
-        return contest.judge(model)
+        return Score(contest.judge(model, "validation"), contest.judge(model, "test"))
 
 
 class Reader(nn.Module):
@@ -79,19 +98,21 @@ class Reader(nn.Module):
 
 
 class Digits(Contest):
-    """Name handwritten digits: 16 patches of 2 × 2 pixels, two layers, 1000 pictures to learn from, 797 to judge.
+    """Name handwritten digits: 16 patches of 2 × 2 pixels, two layers, 1000 pictures to learn from.
+
+    Another 300 choose, the last 497 judge.
 
     :Source: Alpaydin and Kaynak 1998, as scikit-learn ships them.
     :Taught in: choosing.
     """
 
-    tokens, steps = 16, 300
+    tokens, steps, rates = 16, 300, (5e-3, 1e-2)
 
     def __init__(self, seed: int) -> None:
         """Divide the pictures."""
         super().__init__(seed)
         self.patches, self.names = digits()
-        self.order = torch.randperm(len(self.names), generator=self.random)
+        self.order = torch.randperm(len(self.names), generator=self.random["training"])
 
     def model(self, stacks: Stacks) -> nn.Module:
         """Make a small vision transformer."""
@@ -107,9 +128,9 @@ class Digits(Contest):
         chosen = self.order[self.some(32, 1000)]
         return F.cross_entropy(self.scores(model, chosen), self.names[chosen])
 
-    def judge(self, model: nn.Module) -> float:
+    def judge(self, model: nn.Module, part: str) -> float:
         """Say which share of the unseen pictures is named rightly."""
-        unseen = self.order[1000:]
+        unseen = self.order[1000:1300] if part == "validation" else self.order[1300:]
         return (self.scores(model, unseen).argmax(-1) == self.names[unseen]).double().mean().item()
 
 
@@ -148,16 +169,17 @@ class Recall(Contest):
     :Taught in: choosing.
     """
 
-    tokens, steps = 32, 150
+    tokens, steps, rates = 32, 100, (1e-2, 2e-2)
 
     def model(self, stacks: Stacks) -> nn.Module:
         """Make a small model without positions: the order tells nothing."""
         return Reader(Pairs(), stacks(2), 16)
 
-    def draw(self, count: int) -> tuple[Tensor, ...]:
+    def draw(self, count: int, part: str = "training") -> tuple[Tensor, ...]:
         """Draw lists, questions and answers, each (count, 16)."""
-        keys, values, _, _ = tasks.recall(count, generator=self.random)
-        order = torch.rand(keys.shape, generator=self.random, dtype=torch.float64).argsort(1)
+        random = self.random[part]
+        keys, values, _, _ = tasks.recall(count, generator=random)
+        order = torch.rand(keys.shape, generator=random, dtype=torch.float64).argsort(1)
         return keys, values, keys.gather(1, order), values.gather(1, order)
 
     def loss(self, model: nn.Module) -> Tensor:
@@ -165,21 +187,21 @@ class Recall(Contest):
         *heard, answers = self.draw(16)
         return F.cross_entropy(model(*heard, is_causal=True)[:, 16:].mT, answers)
 
-    def judge(self, model: nn.Module) -> float:
+    def judge(self, model: nn.Module, part: str) -> float:
         """Say which share of the questions about 300 new lists is answered rightly."""
-        *heard, answers = self.draw(300)
+        *heard, answers = self.draw(300, part)
         return (model(*heard, is_causal=True)[:, 16:].argmax(-1) == answers).double().mean().item()
 
 
 class English(Contest):
-    """Guess each next character of English: the help texts of Python, two layers, 32 characters at a time.
+    """Guess each next character of English: paragraphs of this course, two layers, 32 characters at a time.
 
-    Nine tenths are read, the last tenth judges. The texts differ a little from one version of Python to the next.
+    Eight tenths are read, one tenth chooses, and the last tenth judges.
 
     :Taught in: choosing.
     """
 
-    tokens, steps = 32, 200
+    tokens, steps, rates = 32, 200, (1e-2, 2e-2)
     unit = "nats per character"
 
     def model(self, stacks: Stacks) -> nn.Module:
@@ -188,21 +210,21 @@ class English(Contest):
         model.decoder = stacks(2)
         return model
 
-    def draw(self, count: int, part: Tensor) -> Tensor:
-        """Draw pieces of 33 characters."""
-        return part[self.some(count, len(part) - 33)[:, None] + torch.arange(33)]
-
-    def _loss(self, model: nn.Module, text: Tensor) -> Tensor:
-        """Measure the loss at the next characters, in nats."""
+    def measure(self, model: nn.Module, count: int, part: str = "training") -> Tensor:
+        """Measure the loss at the next characters of ``count`` pieces of 33 characters, in nats."""
+        tenth = len(english()) // 10
+        first, last = {"training": (0, 8), "validation": (8, 9), "test": (9, 10)}[part]
+        start = first * tenth + self.some(count, (last - first) * tenth - 33, part)
+        text = english()[start[:, None] + torch.arange(33)]
         return F.cross_entropy(model(text[:, :-1]).mT, text[:, 1:])
 
     def loss(self, model: nn.Module) -> Tensor:
         """Draw 16 pieces."""
-        return self._loss(model, self.draw(16, english()[: len(english()) * 9 // 10]))
+        return self.measure(model, 16)
 
-    def judge(self, model: nn.Module) -> float:
-        """Measure the loss at 400 pieces of the last tenth."""
-        return self._loss(model, self.draw(400, english()[len(english()) * 9 // 10 :])).item()
+    def judge(self, model: nn.Module, part: str) -> float:
+        """Measure the loss at 400 pieces of another tenth of the text."""
+        return self.measure(model, 400, part).item()
 
 
 @cache
@@ -211,23 +233,23 @@ def english() -> Tensor:
 
     :Taught in: choosing.
     """
-    text = tasks.english()
+    text = tasks.course_text()
     number = {character: i for i, character in enumerate(sorted(set(text)))}
     return torch.tensor([number[character] for character in text])
 
 
 class Dates(Contest):
-    """Write an English date of middle length in Chinese, one layer to read and one to write; every tenth day judges.
+    """Write an English date of middle length in Chinese, one layer to read, one to write; every tenth day is unseen.
 
     :Source: Unicode CLDR, through babel.
     :Taught in: choosing.
     """
 
-    tokens, steps = 12, 130
+    tokens, steps, rates = 12, 90, (1e-2, 2e-2)
 
     def model(self, stacks: Stacks) -> nn.Module:
         """Make a small encoder-decoder."""
-        _, source, target = written(False)
+        _, source, target = written("training")
         model = EncoderDecoder(source, target, WIDTH, 1)
         model.encoder, model.decoder = stacks(1), stacks(1, sources=True)
         return model
@@ -238,23 +260,23 @@ class Dates(Contest):
 
     def loss(self, model: nn.Module) -> Tensor:
         """Draw 32 dates."""
-        source, target = written(False)[0]
+        source, target = written("training")[0]
         chosen = self.some(32, len(source))
         logits = self.scores(model, source[chosen], target[chosen])
         return F.cross_entropy(logits.mT, target[chosen, 1:], ignore_index=dates.PAD)
 
-    def judge(self, model: nn.Module) -> float:
-        """Say which share of 500 unseen days is written without a bug.
+    def judge(self, model: nn.Module, part: str) -> float:
+        """Say which share of some hundred unseen days is written without a bug.
 
         Where every next character is the best guess behind the true beginning, writing alone finds the same text.
         """
-        source, target = written(True)[0]
+        source, target = written(part)[0]
         right = (self.scores(model, source, target).argmax(-1) == target[:, 1:]) | (target[:, 1:] == dates.PAD)
         return right.all(1).double().mean().item()
 
 
 @cache
-def written(held_out: bool) -> tuple[tuple[Tensor, Tensor], int, int]:
+def written(part: str) -> tuple[tuple[Tensor, Tensor], int, int]:
     """Write dates in both languages: as numbers, and how many characters each language has.
 
     :Taught in: choosing.
@@ -264,7 +286,9 @@ def written(held_out: bool) -> tuple[tuple[Tensor, Tensor], int, int]:
         random = torch.Generator().manual_seed(int(held_out))
         return dates.pairs(count, generator=random, held_out=held_out, forms=["medium"])
 
-    known, wanted = drawn(4000, False), drawn(500 if held_out else 4000, held_out)
+    known = drawn(4000, False)
+    unseen = [*dict.fromkeys(drawn(900, True))]  # no day twice
+    wanted = {"training": known, "validation": unseen[:300], "test": unseen[300:800]}[part]
     both = [dates.Characters(texts) for texts in zip(*known, strict=True)]
     sources, targets = zip(*wanted, strict=True)
     return (both[0].encode(sources), both[1].encode(targets, ends=True)), len(both[0]), len(both[1])

@@ -1,4 +1,4 @@
-"""Checkers: a step of the gated delta rule, decay between two tokens, chunks of linear attention and of the delta rule."""
+"""Checkers: one step of the gated delta rule, decay between two tokens, chunks of linear attention and of deltas."""
 
 import math
 
