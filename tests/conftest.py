@@ -134,6 +134,34 @@ def browser():
         chromium.close()
 
 
+WHOLE = """<!doctype html><html lang=en><meta charset=utf8><meta name=viewport content="width=device-width">
+<title>{title}</title><style>:root{{color-scheme:light dark}}</style><body>{body}"""
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open HTML in a page of its own; any error or request in the page fails the test at its end."""
+    contexts, problems = [], []
+
+    def open_it(body, title, size, theme="light", scripts=True):
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(WHOLE.format(title=title, body=body), "utf8")
+        viewport = dict(zip(("width", "height"), size, strict=True))
+        context = browser.new_context(viewport=viewport, color_scheme=theme, java_script_enabled=scripts)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("request", lambda r: None if r.url.startswith("file:") else problems.append(r.url))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
 @pytest.fixture(scope="session")
 def violations():
     """What axe finds against the rules of WCAG 2.2, levels A and AA, in an open page; more than ``passes`` hold.

@@ -10,8 +10,6 @@ from mha import HeadView
 from mha.viz import palette
 
 SIZES = {"desktop": (1000, 900), "phone": (390, 844)}
-BEFORE = """<!doctype html><html lang=en><meta charset=utf8><meta name=viewport content="width=device-width">
-<title>Heads</title><style>:root{color-scheme:light dark}</style><body>"""
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # The contrast of each visible text with the page behind it, as the accessibility guidelines (WCAG 2.2) define it.
 CONTRAST = """() => {
@@ -41,27 +39,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def show(browser, tmp_path):
-    """Open views in a page of their own; any error or request in the page fails the test at its end."""
-    contexts, problems = [], []
+def show(opened):
+    """Open views in a page of their own."""
 
-    def show_them(*views, size="desktop", theme="light", scripts=True):
-        path = tmp_path / f"page{len(contexts)}.html"
-        path.write_text(BEFORE + "".join(view._repr_html_() for view in views), "utf8")
-        viewport = dict(zip(("width", "height"), SIZES[size], strict=True))
-        context = browser.new_context(viewport=viewport, color_scheme=theme, java_script_enabled=scripts)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("request", lambda r: None if r.url.startswith("file:") else problems.append(r.url))
-        tab.goto(path.as_uri())
-        return tab
+    def show_them(*views, size="desktop", **how):
+        return opened("".join(view._repr_html_() for view in views), "Heads", SIZES[size], **how)
 
-    yield show_them
-    for context in contexts:
-        context.close()
-    assert problems == []
+    return show_them
 
 
 def small():
