@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_flag, check_is_tensor, check_tensor, check_whole, described
+from mha.checks import check_flag, check_is_tensor, check_no_nan, check_tensor, check_whole, described
 from mha.functional import core
 from mha.functional.masks import check_mask
 
@@ -69,7 +69,7 @@ def choose_tokens(
     :param k: how many keys each query reads, at least 1.
     :param mask: (i, j) or (b, 1, i, j), True = may look; nothing is hidden unless given.
     :Shapes: returns (b, i, j), True = chosen.
-    :Raises: ValueError for k below 1, and for a mask that does not fit.
+    :Raises: ValueError for k below 1, for NaN among the scores, and for a mask that does not fit.
     :Taught in: select.
     """
     check_whole(k=k)
@@ -98,7 +98,8 @@ def choose_blocks(
     :param pool: "max" or "mean", over the keys of a block that the query may read; the first unless given.
     :param own: whether the last block is always chosen; True unless given.
     :Shapes: returns (b, i, j), True = chosen.
-    :Raises: ValueError for k or ``block`` below 1, for another ``pool``, and for a mask that does not fit.
+    :Raises: ValueError for k or ``block`` below 1, for another ``pool``, for NaN among the scores, and for a mask that
+        does not fit.
     :Source: MiniMax-M3, released code, for the maximum; Yuan et al. 2025, "Native Sparse Attention", for the mean.
     :Taught in: select.
     """
@@ -117,6 +118,7 @@ def check_pool(pool: str) -> None:
 def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Check scores and mask, and hide."""
     check_tensor(3, scores=scores)
+    check_no_nan("scores", scores)
     if mask is None:
         return scores
     b, i, j = scores.shape

@@ -313,7 +313,7 @@ layer = mha.MultiHeadAttention(8, 2)
 with mha.watch(layer, "weights") as seen:
     layer(torch.zeros(1, 3, 8))
 assert "mha-hv" in HeadView(seen.weights[0], ["a", "b", "c"])._repr_html_()
-assert results.stored()["quality"]
+assert results.stored()["rows"]
 assert all(quiz.ask(topic).questions for topic in ("start", *TOPICS))
 print(mha.__file__)
 """
