@@ -73,7 +73,10 @@ class CollaborativeAttention(Heads):
         :param fusion: "share" or "concatenate": all heads weight all channels, or each begins with channels of its own.
         """
         like: Any = {"device": device, "dtype": dtype}
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout,
+            replaced=("W_q", "W_k"), **like,
+        )  # fmt: skip
         self.d_shared, self.fusion = heads * self.d_head if d_shared is None else d_shared, fusion
         if self.d_shared < 1 or fusion not in FUSIONS:
             raise ValueError(f"d_shared = {self.d_shared}, fusion = {fusion!r}: at least 1, and one of {FUSIONS}")

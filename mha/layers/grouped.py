@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from mha.checks import check_finite, checked
 from mha.functional.attention import split_heads
 from mha.functional.procrustes import best_rotation, group_heads, likeness, rotate_group
-from mha.layers.inputs import check_groups, check_input
+from mha.layers.inputs import check_input
 from mha.layers.multi_head import Heads
 from mha.layers.positions import RelativePositions
 from mha.layers.projections import settled
@@ -58,15 +58,10 @@ class GroupedAttention(Heads):
 
         :param kv_heads: how many KV heads there are; it divides ``heads``.
         """
-        like: Any = {"device": device, "dtype": dtype}
         super().__init__(
-            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, positions=positions, **like
-        )
-        check_groups(heads, kv_heads)
-        self.kv_heads = kv_heads
-        inner = kv_heads * self.d_head
-        self.W_k = nn.Linear(self.W_k.in_features, inner, bias=self.W_k.bias is not None, **like)
-        self.W_v = nn.Linear(self.W_v.in_features, inner, bias=self.W_v.bias is not None, **like)
+            d_model, heads, kv_heads=kv_heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout,
+            positions=positions, device=device, dtype=dtype,
+        )  # fmt: skip
 
     @classmethod
     def plain_settings(cls, layer: Heads) -> dict[str, Any]:

@@ -153,7 +153,10 @@ class LatentAttention(Heads):
         check_widths(d_latent, d_rotary, d_query)
         positions = choose_positions(positions, d_rotary)
         like: Any = {"device": device, "dtype": dtype}
-        super().__init__(d_model, heads, d_head=d_head, bias=bias, dropout=dropout, positions=positions, **like)
+        replaced = ("W_k", "W_v") if d_query is None else ("W_q", "W_k", "W_v")
+        super().__init__(
+            d_model, heads, d_head=d_head, bias=bias, dropout=dropout, positions=positions, replaced=replaced, **like
+        )
         self.d_latent, self.d_rotary, self.d_query, self.norm = d_latent, d_rotary, d_query, norm
         inner, of_queries = heads * self.d_head, d_query or d_model
         self.W_down = nn.Linear(d_model, d_latent, bias=False, **like)

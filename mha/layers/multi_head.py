@@ -7,7 +7,7 @@ self-attention, ``layer(x, memory)`` is cross-attention.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -73,6 +73,7 @@ class Heads(nn.Module):
         positions: RelativePositions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        replaced: Collection[str] = (),
     ) -> None:
         """Make the four projections.
 
@@ -87,20 +88,23 @@ class Heads(nn.Module):
         :param positions: what acts on queries, keys or scores inside the layer; nothing unless given.
         :param device: where the parameters are made; torch's default unless given.
         :param dtype: the type of the parameters; torch's default unless given.
+        :param replaced: the projections that a subclass puts matrices of other sizes in the place of, such as "W_k":
+            they stay on the meta device, where they take no memory and draw no numbers.
         """
         super().__init__()
         self.d_model, self.heads, self.kv_heads = d_model, heads, heads if kv_heads is None else kv_heads
         self.d_head = inputs.head_width(d_model, heads, d_head)
         inputs.check_groups(heads, self.kv_heads)
         kdim, vdim = inputs.input_widths(d_model, kdim, vdim)
-        with_bias, like = inputs.biased(bias), {"device": device, "dtype": dtype}
+        with_bias = inputs.biased(bias)
         check_dropout(dropout)
         self.dropout, self.positions = dropout, positions
         inner, shared = heads * self.d_head, self.kv_heads * self.d_head
-        self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias, **like)
-        self.W_k = nn.Linear(kdim, shared, bias="k" in with_bias, **like)
-        self.W_v = nn.Linear(vdim, shared, bias="v" in with_bias, **like)
-        self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias, **like)
+        place = {x: "meta" if f"W_{x}" in replaced else device for x in "qkvo"}
+        self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias, device=place["q"], dtype=dtype)
+        self.W_k = nn.Linear(kdim, shared, bias="k" in with_bias, device=place["k"], dtype=dtype)
+        self.W_v = nn.Linear(vdim, shared, bias="v" in with_bias, device=place["v"], dtype=dtype)
+        self.W_o = nn.Linear(inner, d_model, bias="o" in with_bias, device=place["o"], dtype=dtype)
         self.at_scores, self.at_weights, self.at_heads = Tap(), Tap(), Tap()
 
     # ---- the algorithm

@@ -62,7 +62,9 @@ class OverlappingAttention(Heads):
         :param d_head: how many channels of its own a head has, d; d_model / heads unless given.
         """
         like: Any = {"device": device, "dtype": dtype}
-        super().__init__(d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, **like)
+        super().__init__(
+            d_model, heads, d_head=d_head, kdim=kdim, vdim=vdim, bias=bias, dropout=dropout, replaced=("W_o",), **like
+        )
         if not 0 <= overlap <= self.d_head:
             raise ValueError(f"overlap = {overlap}: a neighbor has {self.d_head} channels, so take 0 to {self.d_head}")
         self.overlap, self.own = overlap, self.d_head

@@ -41,6 +41,19 @@ def test_every_layer_of_the_package_is_in_the_registry():
     assert found - {mha.Heads} == {type(entry.build()) for entry in LAYERS}
 
 
+@every()
+def test_no_matrix_is_drawn_and_thrown_away(entry, monkeypatch):
+    drawn, draw = [], nn.Linear.reset_parameters
+
+    def counted(linear):
+        drawn.append(0 if linear.weight.is_meta else linear.weight.numel())
+        draw(linear)
+
+    monkeypatch.setattr(nn.Linear, "reset_parameters", counted)
+    layer = entry.build()
+    assert sum(drawn) == sum(part.weight.numel() for part in layer.modules() if isinstance(part, nn.Linear))
+
+
 # ---- what comes out
 
 
