@@ -52,13 +52,15 @@ def load():
 
 def save(found):
     """Store everything."""
-    results.STORE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
+    new = results.STORE.with_suffix(".new")
+    new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
+    new.replace(results.STORE)  # whoever reads meanwhile finds the old file, whole
     results.stored.cache_clear()
 
 
 def add(task, name, rate, seed, score):
     """Store the run of one more seed, whatever another program has stored in the meantime."""
-    with results.STORE.open() as lock:
+    with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results.stored.cache_clear()
         found = load()
