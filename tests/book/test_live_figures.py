@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from mha.course import released
+from mha.functional import count_forms, delta_rule
 from mha.viz.palette import ON_DARK, ON_LIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,3 +154,65 @@ def test_who_moves_a_number_of_a_model_has_numbers_of_his_own(live):
     for _ in range(4):
         tab.locator("input[name=context]").press("ArrowRight")
     assert "40.0 GiB for 1 × 131,072 tokens, 320 KiB for one more token" in said(tab)
+
+
+# ---- expanded or absorbed
+
+
+@pytest.mark.slow
+def test_both_forms_have_the_flops_that_the_package_counts(live):
+    tab = live("absorbed")
+    for sizes in ((1, 65_536, 128, 128, 512, 64), (170, 1024, 8, 64, 256, 0), (4096, 64, 1, 8, 8, 32)):
+        settings = dict(zip(("asked", "kept", "heads", "width", "latent", "rotary"), sizes, strict=True))
+        found, right = computed(tab, "absorbed", **settings), count_forms(*sizes)
+        assert (found["expanded"], found["absorbed"]) == right
+    border = computed(tab, "absorbed", asked=1, kept=2**20)["border"]
+    for i in (int(border), int(border) + 1):
+        two = count_forms(i, 2**20, 128, 128, 512, 64)
+        assert (two.absorbed < two.expanded) == (i < border)
+
+
+@pytest.mark.slow
+def test_a_latent_as_wide_as_a_head_has_no_border(live):
+    tab = live("absorbed")
+    for _ in range(2):
+        tab.locator("input[name=latent]").press("ArrowLeft")
+    assert "never loses" in said(tab)
+    tab.locator("input[name=asked]").press("End")
+    assert "4,096 new tokens" in said(tab)
+    assert "The absorbed form needs fewer" in said(tab)
+
+
+# ---- a state to write into
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("erase", [False, True])
+def test_the_state_is_that_of_the_delta_rule(live, erase):
+    tab = live("state")
+    keys = {"key 1": [1, 0, 0], "key 2": [0, 1, 0], "key 3": [0, 0, 1], "between 1 and 2": [0.6, 0.8, 0]}
+    written = [("key 1", "a"), ("between 1 and 2", "b"), ("key 1", "c"), ("key 3", "d"), ("key 2", "a")]
+    k = torch.tensor([keys[key] for key, _ in written]).double()[None, None]
+    v = torch.eye(4).double()[["abcd".index(value) for _, value in written]][None, None]
+    for alpha, beta in ((1.0, 1.0), (0.9, 0.5), (0.3, 1.0)):
+        found = computed(tab, "state", written=written, erase=erase, alpha=alpha, beta=beta)
+        rates = torch.full((1, 1, len(written)), beta).double()
+        _, state = delta_rule(k, k, v, rates, torch.full_like(rates, alpha).log(), erase=erase)
+        assert torch.allclose(torch.tensor(found["T"]).double(), state[0, 0], atol=1e-6)
+        for name, key in keys.items():
+            read = torch.tensor(key).double() @ state[0, 0]
+            assert torch.allclose(torch.tensor(found["reads"][name]).double(), read, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_buttons_write_and_the_rule_can_be_changed_afterwards(live):
+    tab = live("state")
+    write = tab.get_by_role("button", name="Write token")
+    write.click()
+    tab.locator("select[name=value]").select_option("b")
+    write.click()
+    assert "Adding: key 1 now reads 1.00 of a, 1.00 of b" in said(tab)
+    tab.get_by_label("Delta rule").check()
+    assert "key 1 now reads 0.00 of a, 1.00 of b" in said(tab)
+    tab.get_by_role("button", name="Empty the state").click()
+    assert "nothing yet" in said(tab)
