@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import mha
 from mha.course import released
 from mha.functional import count_forms, delta_rule
 from mha.viz.palette import ON_DARK, ON_LIGHT
@@ -216,3 +217,35 @@ def test_buttons_write_and_the_rule_can_be_changed_afterwards(live):
     assert "key 1 now reads 0.00 of a, 1.00 of b" in said(tab)
     tab.get_by_role("button", name="Empty the state").click()
     assert "nothing yet" in said(tab)
+
+
+# ---- the roofline
+
+
+@pytest.mark.slow
+def test_the_dots_have_the_flops_and_bytes_of_the_layers(live):
+    tab = live("roofline")
+    for width, context, batch, tokens, share, bits in ((512, 128, 1, 1, 1, 32), (4096, 8192, 64, 4, 8, 16)):
+        heads, dtype = width // 128, {16: torch.bfloat16, 32: torch.float32}[bits]
+        layer = mha.GroupedAttention(width, heads, max(1, heads // share), bias=False, device="meta", dtype=dtype)
+        asked = {"width": width, "context": context, "batch": batch, "tokens": tokens, "share": share, "bits": bits}
+        steps = computed(tab, "roofline", peak=10, bandwidth=100, **asked)["steps"]
+        for phase, cost in (
+            ("decode", layer.cost(batch, tokens, context, fresh=tokens)),
+            ("prefill", layer.cost(batch, context)),
+        ):
+            for name, part in (("projection", "W_q"), ("scores", "scores")):
+                one, right = steps[f"{phase}: {name}"], cost.parts[part]
+                assert (one["flops"], one["bytes"]) == (right.flops, right.moved)
+                assert one["seconds"] == pytest.approx(max(right.flops / 10e12, right.moved / 100e9))
+
+
+@pytest.mark.slow
+def test_a_batch_lifts_the_projection_and_sharing_the_scores(live):
+    tab = live("roofline")
+    assert "The ridge is at 295" in said(tab)
+    assert "In decode, the projection waits for memory and the part of the scores waits" in said(tab)
+    tab.locator("input[name=batch]").press("End")
+    assert "In decode, the projection is limited by arithmetic and the part of the scores waits" in said(tab)
+    tab.locator("input[name=peak]").press("Home")
+    assert tab.locator("select[name=machine]").input_value() == "your numbers"

@@ -40,14 +40,19 @@
     const [peak, bandwidth] = [s.peak * 1e12, s.bandwidth * 1e9];
     const corners = [[10 ** LOW, bandwidth * 10 ** LOW], [found.ridge, peak], [10 ** MOST, peak]];
     const made = [drawn("polyline", { points: corners.map(([i, r]) => `${x(i)},${y(r)}`).join(" "), class: "roof" })];
-    for (let power = LOW; power <= MOST; power += 2) made.push(text(x(10 ** power), TOP + HIGH + 14, (10 ** power).toLocaleString("en"), { "text-anchor": power === MOST ? "end" : "middle" }));
-    for (let power = Math.ceil(floor); power <= top; power++) made.push(text(LEFT - 4, y(10 ** power) + 4, shown(10 ** (power - 12)), { "text-anchor": "end" }));
+    for (let power = LOW; power <= MOST; power += 2) {
+      const anchor = { "text-anchor": power === MOST ? "end" : "middle" };
+      made.push(text(x(10 ** power), TOP + HIGH + 14, (10 ** power).toLocaleString("en"), anchor));
+    }
+    for (let power = Math.ceil(floor); power <= top; power++) {
+      made.push(text(LEFT - 4, y(10 ** power) + 4, `${10 ** (power - 12)}`, { "text-anchor": "end" }));
+    }
     made.push(text(LEFT + WIDE, TOP + HIGH + 28, "FLOPs per byte", { "text-anchor": "end" }));
     made.push(text(0, TOP + HIGH + 28, "TFLOP per second"));
     Object.entries(found.steps).forEach(([name, one], n) => {
       const at = TOP + HIGH + 48 + 19 * n, head = name.endsWith("scores") ? 1 : 0, open = name.startsWith("prefill");
       const mark = (cx, cy, r) => drawn("circle", { cx, cy, r, class: `dot head-${head}${open ? " open" : ""}` });
-      made.push(mark(Math.min(x(one.intensity), LEFT + WIDE), y(one.reached), 6), mark(8, at - 4, 5));
+      made.push(mark(Math.min(x(one.intensity), LEFT + WIDE), y(one.reached), head ? 5 : 8), mark(8, at - 4, 5));
       made.push(text(20, at, `${name}: ${shown(one.intensity)} FLOPs per byte, ${time(one.seconds)}`));
     });
     return picture(340, TOP + HIGH + 110, made);
@@ -76,8 +81,10 @@
     compute,
     draw,
     say(s, found) {
-      const wait = Object.entries(found.steps).map(([name, one]) => `${name} ${one.intensity < found.ridge ? "waits for memory" : "is limited by arithmetic"}`);
-      return `The ridge is at ${shown(found.ridge)} FLOPs per byte. One layer of width ${s.width.toLocaleString("en")}: ${wait.join(", ")}.`;
+      const limit = (name) => (found.steps[name].intensity < found.ridge ? "waits for memory" : "is limited by arithmetic");
+      const told = ["decode", "prefill"].map((phase) =>
+        `In ${phase}, the projection ${limit(`${phase}: projection`)} and the part of the scores ${limit(`${phase}: scores`)}.`);
+      return `The ridge is at ${shown(found.ridge)} FLOPs per byte. ${told.join(" ")}`;
     },
   };
 })();
