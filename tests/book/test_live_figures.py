@@ -249,3 +249,37 @@ def test_a_batch_lifts_the_projection_and_sharing_the_scores(live):
     assert "In decode, the projection is limited by arithmetic and the part of the scores waits" in said(tab)
     tab.locator("input[name=peak]").press("Home")
     assert tab.locator("select[name=machine]").input_value() == "your numbers"
+
+
+# ---- tiles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", [1, 2, 4, 8])
+def test_tiles_end_with_the_softmax_and_its_gradient(live, tile):
+    tab = live("tiles")
+    found = computed(tab, "tiles", tile=tile, step=(8 // tile) ** 2)
+    scores = torch.tensor(found["scores"]).double()
+    values = torch.tensor(found["values"]).double().requires_grad_()
+    outputs = scores.softmax(-1) @ values
+    outputs.sum().backward()
+    for key, right in (("z", outputs), ("m", scores.amax(1))):
+        assert torch.allclose(torch.tensor([one[key] for one in found["state"]]).double(), right, atol=1e-5)
+    assert torch.allclose(torch.tensor(found["logsumexp"]).double(), scores.logsumexp(1), atol=1e-5)
+    assert torch.allclose(torch.tensor(found["gradient"]).double(), values.grad, atol=1e-5)
+    half = computed(tab, "tiles", tile=tile, step=1)["state"][0]
+    assert half["m"] == pytest.approx(scores[0, :tile].max().item(), abs=1e-5)
+    assert half["l"] == pytest.approx((scores[0, :tile] - scores[0, :tile].max()).exp().sum().item(), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_tiles_end_and_begin_again(live):
+    tab = live("tiles")
+    tab.locator("input[name=tile]").press("ArrowRight")
+    following = tab.get_by_role("button", name="Next tile")
+    for _ in range(4):
+        following.click()
+    assert following.is_disabled()
+    assert "Tile 4 of 4" in said(tab)
+    tab.get_by_label("backward").check()
+    assert "Tile 0 of 4" in said(tab)
