@@ -250,7 +250,8 @@ def ours(module, x, config):
             q_index = rotate_last(mha.split_heads(part.q_b_proj(latent), 12), turns)
             w = part.scorer.weights_proj(x) / math.sqrt(12)
             scores = index_scores(q_index, keys, w)
-            assert (scores != 0).all()  # two zeros would be equal, and then they may choose either
+            best = scores.masked_fill(~visible, -torch.inf).sort(-1, descending=True).values
+            assert (best[..., 2] - best[..., 3]).nan_to_num(nan=1.0).min() > 1e-6  # of equal scores they choose any
             visible = choose_tokens(scores, config.index_topk, visible[:, None])
         mask = torch.cat([mask, visible], 2)
     z = attend_with_sink(q, row, row, module.sinks, mask[:, None], enable_gqa=True)
