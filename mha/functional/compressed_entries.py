@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha.checks import check_device, check_finite, check_flag, check_tensor, check_whole
+from mha.checks import check_device, check_finite, check_whole, checked
 
 Halves = tuple[Tensor, Tensor]
 
 
+@checked
 def compress_blocks(
     x: Float[Tensor, "b n w"],
     logits: Float[Tensor, "b n w"],
@@ -45,9 +46,7 @@ def compress_blocks(
     :Source: DeepSeek-AI 2026, "DeepSeek-V4", section 2.3, and its released code.
     :Taught in: compress.
     """
-    check_tensor(3, x=x, logits=logits)
     check_whole(block=block)
-    check_flag(overlap=overlap)
     _check_alike(x, logits)
     width = x.shape[-1]
     if overlap and width % 2:
@@ -90,12 +89,7 @@ def _check_alike(x: Tensor, logits: Tensor) -> None:
 
 def _check_before(before: Halves, x: Tensor, block: int, overlap: bool) -> None:
     """Refuse an earlier block that is none, or that nobody reads."""
-    if not overlap:
-        raise ValueError("before was given, but without overlap no entry reads the block before it: leave it out")
-    if not isinstance(before, tuple) or len(before) != 2:
-        raise TypeError("before is not a pair: give x and logits of the last block of the earlier call")
     for name, one in zip(("before[0]", "before[1]"), before, strict=True):
-        check_tensor(3, **{name: one})
         if tuple(one.shape) != (len(x), block, x.shape[-1]):
             raise ValueError(
                 f"{name} has shape {tuple(one.shape)}, but the block before x {tuple(x.shape)} has shape "
@@ -103,8 +97,11 @@ def _check_before(before: Halves, x: Tensor, block: int, overlap: bool) -> None:
             )
         if one.dtype != x.dtype or one.device != x.device:
             raise TypeError(f"{name} is {one.dtype} on {one.device}, x is {x.dtype} on {x.device}: use {name}.to(x)")
+    if not overlap:
+        raise ValueError("before was given, but without overlap no entry reads the block before it: leave it out")
 
 
+@checked
 def finished_entries(
     i: int, block: int, entries: int | None = None, *, start: int = 0, device: torch.device | str | None = None
 ) -> Bool[Tensor, "i e"]:
@@ -131,6 +128,7 @@ def finished_entries(
     return numbers[:, None] > torch.arange(entries, device=device)
 
 
+@checked
 def rotate_last(
     x: Float[Tensor, "b h n d"], angles: Float[Tensor, "n pairs"], *, back: bool = False
 ) -> Float[Tensor, "b h n d"]:
@@ -148,9 +146,6 @@ def rotate_last(
     :Source: Su et al. 2021, section 3.2; DeepSeek-AI 2026, "DeepSeek-V4", released code.
     :Taught in: compress.
     """
-    check_tensor(4, x=x)
-    check_tensor(2, angles=angles)
-    check_flag(back=back)
     check_finite(angles=angles)
     n, d, pairs = x.shape[2], x.shape[3], angles.shape[1]
     if angles.shape[0] != n or 2 * pairs > d:
