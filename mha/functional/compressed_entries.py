@@ -43,7 +43,7 @@ def compress_blocks(
     :Shapes: returns (b, n // g, c), where c is w, or w / 2 with overlap.
     :Raises: ValueError for shapes that do not belong together, for an odd width with overlap, and for ``before``
         without overlap; TypeError for another type or device.
-    :Source: DeepSeek-AI 2026, "DeepSeek-V4", section 2.3, and its released code.
+    :Source: DeepSeek-AI 2026, "DeepSeek-V4", released code.
     :Taught in: compress.
     """
     check_whole(block=block)
