@@ -150,8 +150,8 @@ def rotate_last(
     n, d, pairs = x.shape[2], x.shape[3], angles.shape[1]
     if angles.shape[0] != n or 2 * pairs > d:
         raise ValueError(
-            f"angles {tuple(angles.shape)} do not belong to x {tuple(x.shape)}: give one row for each of {n} positions, "
-            f"and at most {d // 2} pairs"
+            f"angles {tuple(angles.shape)} do not belong to x {tuple(x.shape)}: give one row for each of {n} "
+            f"positions, and at most {d // 2} pairs"
         )
     if angles.device != x.device:
         raise TypeError(f"angles are on {angles.device}, x is on {x.device}: use angles.to(x.device)")
