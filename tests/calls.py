@@ -180,6 +180,8 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "choose_blocks.scores": lambda: torch.rand(2, 3, 3),
     "index_loss.scores": lambda: torch.rand(2, 3, 3),
     "index_loss.chosen": lambda: torch.ones(2, 3, 3, dtype=torch.bool),
+    "compress_blocks.overlap": lambda: True,
+    "compress_blocks.before": lambda: (torch.rand(2, 2, 8), torch.rand(2, 2, 8)),
     "pool": lambda: "max",
     "index_layout": lambda: "half",
     "overlaps": lambda: [1],
