@@ -349,15 +349,15 @@ class _Table(NamedTuple):
     def _by_channel(cls, tokens: _Tokens, scores: Tensor | None) -> "_Table":
         """Multiply queries and keys with what is left of each channel of the keys before them: one row at a time."""
         logs: Any = tokens.log_decay
-        between = _between(logs.mT).movedim(-3, -1)  # (…, i, j, d)
-        near = tokens.k[..., None, :, :] * between
+        between = _between(logs.mT)  # (…, d, i, j)
+        near = (tokens.k.mT[..., None, :] * between).movedim(-3, -2).contiguous()  # (…, i, d, j)
 
         def rows(x: Tensor) -> Tensor:
-            return (x[..., None, :] @ near.mT).squeeze(-2)
+            return (x[..., None, :] @ near).squeeze(-2)
 
         reads = rows(tokens.q) if scores is None else scores.tril()
         system = rows(_times(tokens.beta, tokens.k)) if tokens.erase else None
-        return cls(tokens, reads, system, logs.cumsum(-2).exp(), between[..., -1, :, :])
+        return cls(tokens, reads, system, logs.cumsum(-2).exp(), between[..., -1, :].mT.contiguous())
 
     def solve(self, wanted: Tensor) -> Tensor:
         """Find what is really written, when each token subtracts what the tokens before it wrote."""

@@ -760,8 +760,13 @@ class DeltaAttention(Heads):
         if stored:
             return count.explicit(kept, i) if self.erase else kept
         decays, first = self.decay is not None, fresh is None or fresh == j
-        made = 2 * self.d_head + self.d_value
-        held = count.held(i, made=made, rated=True, erase=self.erase, decay=decays, first=first)
+        given = 2 * self.d_head + self.d_value
+        made = given + (2 * self.d_head if self.convolve_q is not None else 0)  # values are a view of all that is mixed
+        held = count.held(i, made=made, rated=True, erase=self.erase, decay=decays, first=first, by_channel=by_channel)
+        if self.convolve_q is not None:
+            held = max(held, 4 * i * given + 2 * (width - 1) * given) + (width - 1) * given
+        if gates:
+            held = max(held, i * (made + 5 * self.d_value) + self.d_head * self.d_value)
         return count.replaced(kept, count.causal(i, erase=self.erase), held)
 
     def _decay_maps(self) -> list[nn.Linear | None]:
@@ -908,21 +913,27 @@ class _Count:
         state, given = self.d * self.c, 2 * i * self.d + j * (3 * self.d + self.c)  # as projected, and as features
         return given + max(3 * state, state + i * (self.d + self.c))
 
-    def held(self, n: int, *, made: int, rated: bool, erase: bool, decay: bool, first: bool) -> int:
+    def held(
+        self, n: int, *, made: int, rated: bool, erase: bool, decay: bool, first: bool, by_channel: bool = False
+    ) -> int:
         """Count the numbers of a head that live at the fullest moment of a causal call.
 
         ``made`` are those of each token before it is cut into chunks; ``rated`` tokens are multiplied by β, and without
         decay they are read as they were cut; the ``first`` call makes the state that others find in the cache.
         """
         state = self.d * self.c
+        made += self.d * by_channel
         if n == 1:
             return made + (2 + decay + first) * state
         chunk = min(self.chunk, n)
         rows = -(-n // chunk) * chunk
         table, written = rows * chunk, rows * (rated * self.c + erase * self.d)
         building = (2 + erase + decay) * table + erase * rows * self.d
-        solving = (1 + erase + decay) * table + decay * rows * self.d + 3 * erase * rows * (self.c + self.d)
+        if by_channel:  # d numbers for each pair of tokens, in three steps, until the tables are made of them
+            building, made = 3 * table * self.d, made + 3 * self.d
+        between = decay and not by_channel
+        solving = (1 + erase + between) * table + decay * rows * self.d + 3 * erase * rows * (self.c + self.d)
         tables = (2 + decay + (first or rows > chunk)) * state  # the old one, what is left of it, a product, the sum
-        reading = written + 2 * decay * rows * self.d + (1 + erase + decay) * table + rows * self.c
+        reading = written + 2 * decay * rows * self.d + (1 + erase + between) * table + rows * self.c
         reading += max(tables, rows * self.c + state)  # at the end the outputs of all chunks are joined
         return n * made + rows * (2 * self.d + self.c) + max(building, solving, reading)
