@@ -636,7 +636,11 @@ def _check_tokens(
     if beta is not None and asked(~((beta >= 0) & (beta <= most)).all(), otherwise=False):
         raise ValueError(
             f"beta of shape {tuple(beta.shape)} holds NaN, or numbers outside [0, {most}]: use "
-            + ("2 * torch.sigmoid" if negative_eigenvalues else "torch.sigmoid, or negative_eigenvalues=True for β to 2")
+            + (
+                "2 * torch.sigmoid"
+                if negative_eigenvalues
+                else "torch.sigmoid, or negative_eigenvalues=True for β to 2"
+            )
         )
     if log_decay is not None and asked(~(log_decay <= 0).all(), otherwise=False):
         raise ValueError(

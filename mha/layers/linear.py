@@ -343,9 +343,10 @@ class LinearAttention(Heads):
 
 
 class ShortConvolution(nn.Module):
-    """A causal convolution of each channel by itself (depthwise) over the last few tokens; it holds its weights.
+    """A causal convolution over the last few tokens, of each channel by itself (depthwise), for queries, keys, values.
 
-    :Shapes: ``weight`` (channels, width); the last column belongs to the newest token.
+    :Shapes: ``weight`` (h·(2·d + c), width): the channels of all queries, then of keys, then of values; the last column
+        belongs to the newest token.
     :Raises: ValueError for a width below 2.
     :Taught in: overwrite.
     """
@@ -354,26 +355,47 @@ class ShortConvolution(nn.Module):
 
     @checked
     def __init__(
-        self, channels: int, width: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        self,
+        heads: int,
+        d_head: int,
+        d_value: int,
+        width: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Draw the weights as torch draws those of a convolution.
 
-        :param channels: how many channels there are.
+        :param heads: how many heads there are.
+        :param d_head: the width of a query and of a key.
+        :param d_value: the width of a value.
         :param width: how many tokens it sees, the newest one included.
         :param device: where the weights are made; torch's default unless given.
         :param dtype: their type; torch's default unless given.
         """
         super().__init__()
-        check_whole(channels=channels)
+        check_whole(heads=heads, d_head=d_head, d_value=d_value)
         if width < 2:
             raise ValueError(f"convolution = {width}: over one token it mixes none. Give 2 or more, such as 4, or None")
-        self.weight = nn.Parameter(torch.empty(channels, width, device=device, dtype=dtype))
+        self.parts = [heads * d_head, heads * d_head, heads * d_value]
+        self.weight = nn.Parameter(torch.empty(sum(self.parts), width, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights evenly between −1/√width and 1/√width."""
         bound = self.weight.shape[1] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, x: Float[Tensor, "b e n"], before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Convolve, and return the last width − 1 tokens too, in float32 at least, for the next call.
+
+        :param x: all channels of the new tokens.
+        :param before: the last width − 1 tokens before them, (b, e, width − 1); zeros unless given.
+        """
+        short = self.weight.shape[1] - 1
+        x = F.pad(x, (short, 0)) if before is None else torch.cat([before.to(x), x], -1)
+        kept = x[..., -short:].to(torch.promote_types(x.dtype, torch.float32), copy=True)
+        return F.conv1d(x, self.weight[:, None], groups=len(self.weight)), kept
 
     @torch.no_grad()
     def take_heads(self, chosen: list[int], heads: int) -> "ShortConvolution":
@@ -383,7 +405,9 @@ class ShortConvolution(nn.Module):
         :param heads: how many there are now.
         """
         new = copy.deepcopy(self)
-        new.weight = cut_part(self.weight, chosen, heads)
+        rows = [cut_part(part, chosen, heads) for part in self.weight.split(self.parts)]
+        new.parts = [len(part) for part in rows]
+        new.weight = nn.Parameter(torch.cat(rows), requires_grad=self.weight.requires_grad)
         return new
 
 
@@ -494,10 +518,10 @@ class DeltaAttention(Heads):
     """
 
     reads = ("one state", "keys and values")
-    stores: tuple[str, ...] = ("W_k", "W_v", "write", "decay", "convolve_k", "convolve_v")
+    stores: tuple[str, ...] = ("W_k", "W_v", "write", "decay", "convolve")
     inseparable = None
     beyond_steps = "β and α come from the layer's input"
-    of_heads = ("write", "decay", "convolve_q", "convolve_k", "convolve_v", "W_g")
+    of_heads = ("write", "decay", "convolve", "W_g")
 
     @checked
     def __init__(
@@ -553,7 +577,7 @@ class DeltaAttention(Heads):
         self.erase, self.form = erase, form
         self.negative_eigenvalues, self.activation, self.gate, self.eps = negative_eigenvalues, activation, gate, eps
         self.d_value = self.d_head if d_value is None else d_value
-        keys, values = heads * self.d_head, heads * self.d_value
+        values = heads * self.d_value
         if self.d_value != self.d_head:
             check_whole(d_value=self.d_value)
             self.W_v = nn.Linear(d_model, values, bias="v" in biased(bias), **like)
@@ -565,9 +589,8 @@ class DeltaAttention(Heads):
             self.decay = Decay(d_model, heads, width, rank if decay == "channel" else None, **like)
         else:
             self.decay = nn.Linear(d_model, heads, **like) if decay else None
-        self.convolve_q, self.convolve_k, self.convolve_v = (
-            None if convolution is None else ShortConvolution(channels, convolution, **like)
-            for channels in (keys, keys, values)
+        self.convolve = (
+            None if convolution is None else ShortConvolution(heads, self.d_head, self.d_value, convolution, **like)
         )
         self.norm = nn.RMSNorm(self.d_value, eps=EPS if norm is True else norm, **like) if norm else None
         self.gate_down = nn.Linear(d_model, rank, bias=False, **like) if gate and rank else None
@@ -677,20 +700,14 @@ class DeltaAttention(Heads):
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tensor | None, cache: LayerCache | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Convolve and activate queries, keys and values; return what the next call must know too."""
-        recent, widths = None, [q.shape[-1], k.shape[-1], v.shape[-1]]
-        if self.convolve_q is not None:
+        recent = None
+        if self.convolve is not None:
             hidden = None if tokens is None else ~tokens.mT
-            parts = [(x if hidden is None else x.masked_fill(hidden, 0)).transpose(1, 2).flatten(2) for x in (q, k, v)]
-            rows = torch.cat(parts, -1).mT  # (b, channels, n)
-            weight = torch.cat([one.weight for one in (self.convolve_q, self.convolve_k, self.convolve_v)])  # type: ignore[union-attr]
+            made = [(x if hidden is None else x.masked_fill(hidden, 0)).transpose(1, 2).flatten(2) for x in (q, k, v)]
             before = cache.recent if isinstance(cache, StateCache) else None
-            short = weight.shape[1] - 1
-            rows = F.pad(rows, (short, 0)) if before is None else torch.cat([before.to(rows), rows], -1)
-            recent = rows[..., -short:].to(torch.promote_types(rows.dtype, torch.float32), copy=True)
-            mixed = F.conv1d(rows, weight[:, None], groups=len(weight)).mT
-            mixed = F.silu(mixed) if self.activation else mixed
-            parts = mixed.split([self.heads * one for one in widths], -1)
-            q, k, v = (core.split_heads(x, self.heads) for x in parts)
+            mixed, recent = self.convolve(torch.cat(made, -1).mT, before)
+            mixed = F.silu(mixed.mT) if self.activation else mixed.mT
+            q, k, v = (core.split_heads(x, self.heads) for x in mixed.split(self.convolve.parts, -1))
         elif self.activation:
             q, k, v = (F.silu(x) for x in (q, k, v))
         return q, k, v, recent
@@ -703,8 +720,7 @@ class DeltaAttention(Heads):
         """Bring the head outputs to one size, and gate them: (b, h, i, c)."""
         kind = heads.dtype
         if self.norm is not None:
-            wide = torch.promote_types(kind, torch.float32)
-            heads = F.rms_norm(heads.to(wide), (self.d_value,), self.norm.weight.to(wide), self.norm.eps)
+            heads = self.norm(heads.to(self.norm.weight.dtype))
         if self.gate is not None and self.W_g is not None and self.at_gates is not None:
             made = self.W_g(query if self.gate_down is None else self.gate_down(query))
             heads = heads * self.at_gates(core.split_heads(GATES[self.gate](made), self.heads))
@@ -745,8 +761,8 @@ class DeltaAttention(Heads):
         by_channel = isinstance(self.decay, Decay) and self.decay.width > 1
         count = _Count(self, b, self.d_head, self.d_value, CHANNEL_CHUNK if by_channel else None)
         cache = count.bytes
-        if self.convolve_q is not None:
-            width, channels = self.convolve_q.weight.shape[1], self.heads * (2 * self.d_head + self.d_value)
+        if self.convolve is not None:
+            channels, width = self.convolve.weight.shape
             recent = b * channels * (width - 1)
             numbers = 2 * b * i * channels + channels * width + 2 * recent
             cost.parts["convolution"] = Part(2 * b * i * channels * width, count.size * numbers)
@@ -761,10 +777,10 @@ class DeltaAttention(Heads):
             return count.explicit(kept, i) if self.erase else kept
         decays, first = self.decay is not None, fresh is None or fresh == j
         given = 2 * self.d_head + self.d_value
-        made = given + (2 * self.d_head if self.convolve_q is not None else 0)  # values are a view of all that is mixed
+        made = given + (2 * self.d_head if self.convolve is not None else 0)  # values are a view of all that is mixed
         held = count.held(i, made=made, rated=True, erase=self.erase, decay=decays, first=first, by_channel=by_channel)
-        if self.convolve_q is not None:
-            held = max(held, 4 * i * given + 2 * (width - 1) * given) + (width - 1) * given
+        if self.convolve is not None:
+            held = max(held + (width - 1) * given, (4 * i + 2 * width - 2) * given)
         if gates:
             held = max(held, i * (made + 5 * self.d_value) + self.d_head * self.d_value)
         return count.replaced(kept, count.causal(i, erase=self.erase), held)
@@ -774,7 +790,7 @@ class DeltaAttention(Heads):
 
     def _own_numbers(self) -> int:
         """Count the parameters that belong to no linear map."""
-        lone = [one.weight for one in (self.convolve_q, self.convolve_k, self.convolve_v, self.norm) if one is not None]
+        lone = [one.weight for one in (self.convolve, self.norm) if one is not None]
         return sum(x.numel() for x in [*lone, *([self.decay.rate] if isinstance(self.decay, Decay) else [])])
 
 

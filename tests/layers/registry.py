@@ -136,7 +136,7 @@ STATE = {
     "constant_memory": True,
 }  # its cache shows no weights
 ORDER = {**STATE, "alone": False, "crosses": False, "needs_is_causal": True}
-AROUND = {**ORDER, "own": ("write.", "decay.", "convolve_", "norm.", "W_g", "gate_down")}
+AROUND = {**ORDER, "own": ("write.", "decay.", "convolve.", "norm.", "W_g", "gate_down")}
 INDEX = {
     "own": ("indexer.",),
     "apart_from_loss": ("indexer.",),
