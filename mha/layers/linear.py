@@ -353,7 +353,6 @@ class ShortConvolution(nn.Module):
 
     is_settled = True
 
-    @checked
     def __init__(
         self,
         heads: int,
@@ -422,7 +421,6 @@ class Decay(nn.Module):
 
     is_settled = True
 
-    @checked
     def __init__(
         self,
         d_model: int,
@@ -481,7 +479,7 @@ class Decay(nn.Module):
 
 
 DECAYS = ("head", "channel")
-GATES = {"silu": F.silu, "sigmoid": torch.sigmoid}
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
 RELEASED: dict[str, dict[str, Any]] = {
     "Qwen3-Next": {"decay": "head", "gate": "silu"},
     "Kimi Linear": {"decay": "channel", "gate": "sigmoid"},
@@ -548,8 +546,9 @@ class DeltaAttention(Heads):
     ) -> None:
         """Make the layer; the other keywords are those of :class:`mha.Heads`.
 
-        :param decay: whether the state decays; α is 1 otherwise. "head" is the decay of released layers, one number for
-            each head, and "channel" that of KDA, one for each channel of the key, see :class:`mha.layers.Decay`.
+        :param decay: whether the state decays; α is 1 otherwise. "head" is the decay of released layers,
+            exp(−e^A · softplus(W x + b)), one number for each head, and "channel" that of KDA, one for each channel of
+            the key.
         :param erase: whether what the key reads is erased first (the delta rule); v alone is written otherwise.
         :param negative_eigenvalues: whether β is between 0 and 2 instead of 1, so that a token can turn the sign of
             what its key reads.
@@ -628,7 +627,7 @@ class DeltaAttention(Heads):
             raise ValueError(f"model = {model!r}: it is one of {list(RELEASED)}")
         width = d_head or d_model // max(heads, 1)
         own = RELEASED[model] | ({"rank": width} if model == "Kimi Linear" else {})
-        eps = width * (1e-5 if model == "OLMo Hybrid" else EPS)  # there q is divided by √d before the norm
+        eps = width * (EPS if model == "Qwen3-Next" else 1e-5)  # there q is divided by √d before the norm
         own |= {"convolution": 4, "activation": True, "norm": eps, "eps": EPS, "bias": False, "write_bias": False}
         return cls(d_model, heads, d_head=d_head, d_value=d_value, device=device, dtype=dtype, **own)
 
@@ -653,13 +652,13 @@ class DeltaAttention(Heads):
         q, k, v, recent = self._mixed(q, k, v, tokens, cache)
         q, k = (self._of_length_one(x) for x in (q, k))
         beta, log_decay = self.rates(query)
-        by_channel = log_decay is not None and log_decay.ndim == k.ndim
         if tokens is not None:
             k, beta = k.masked_fill(~tokens.mT, 0), beta.masked_fill(~tokens[:, :, 0], 0)
             if log_decay is not None:
-                log_decay = log_decay.masked_fill(~(tokens.mT if by_channel else tokens[:, :, 0]), 0)
+                log_decay = log_decay.masked_fill(~(tokens.mT if log_decay.ndim == k.ndim else tokens[:, :, 0]), 0)
+        per_channel = log_decay if log_decay is not None and log_decay.ndim == k.ndim else None
         if watched_places(self) or torch.compiler.is_exporting():  # chunks would be counted once, for one length
-            scores = self.at_scores(decayed_scores(q, k, log_decay) if by_channel else q @ k.mT)
+            scores = self.at_scores(q @ k.mT if per_channel is None else decayed_scores(q, k, per_channel))
             weights = self.at_weights(make_delta_weights(q, k, beta, log_decay, erase=self.erase, scores=scores))
             heads = (weights @ v.to(weights)).to(v.dtype)
         else:

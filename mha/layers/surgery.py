@@ -105,8 +105,8 @@ def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
 
 
 def cut_part(part: Any, chosen: list[int], heads: int) -> Any:
-    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list, or a
-    module that knows how (``take_heads``).
+    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list, or
+    a module that knows how (``take_heads``).
 
     :param part: the part, or None.
     :param chosen: the numbers of the heads that stay.

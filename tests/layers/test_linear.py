@@ -48,7 +48,8 @@ def looped_delta(q, k, v, beta=None, alpha=None, erase=True, state=None):
     reads = []
     for n in range(len(q)):
         a, b = 1.0 if alpha is None else alpha[n], 1.0 if beta is None else beta[n]
-        memory = [[a * x for x in row] for row in memory]
+        rates = a if isinstance(a, list) else [a] * d
+        memory = [[rate * x for x in row] for rate, row in zip(rates, memory, strict=True)]
         for y in range(c):
             known = sum(k[n][x] * memory[x][y] for x in range(d)) if erase else 0.0
             for x in range(d):
