@@ -73,7 +73,7 @@ def write_delta(layer: Heads, module: Any) -> Any:
     shared = [one for one, view in views.items() if 0 in view.stride()]
     unlike = [one for one in shared if not _all_alike(ours[one].view(views[one].shape))]
     reasons = [f"{one}: heads that share it there differ here" for one in unlike]
-    refuse(name, reasons, "Make the module with as many key heads as value heads.")
+    refuse(name, reasons, "Make the module with keys of their own for all heads.")
     for one, view in views.items():
         mine = ours[one].reshape(view.shape)
         (view[:, 0] if one in shared else view).copy_(mine[:, 0] if one in shared else mine)

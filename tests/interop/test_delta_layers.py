@@ -135,7 +135,7 @@ def test_heads_that_share_a_key_there_and_differ_here_are_refused(reader):
     with torch.no_grad():
         layer.W_k.weight[0] += 1
     with pytest.raises(
-        ValueError, match=r"W_k\.weight: heads that share it there differ here\nMake the module with as many key heads"
+        ValueError, match=r"W_k\.weight: heads that share it there differ here\nMake the module with keys of their own"
     ):
         to_transformers(layer, module)
     assert all(torch.equal(before[name], x) for name, x in module.state_dict().items())
