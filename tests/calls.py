@@ -165,6 +165,9 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "Shared.error.matrices": lambda: torch.rand(4, 16, 4),
     "FeedbackAttention.forward.key": lambda: torch.rand(2, 3, 16),
     "DeltaAttention.forward.is_causal": lambda: True,
+    "DeltaAttention.decay": lambda: "channel",
+    "DeltaAttention.gate": lambda: "silu",
+    "as_released.model": lambda: "Kimi Linear",
     "delta_rule.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
     "delta_weights.k": lambda: nn.functional.normalize(torch.rand(2, 4, 3, 4), dim=-1),
     "MergedAttention.forward.key": lambda: torch.rand(2, 3, 16),
@@ -180,6 +183,8 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "choose_blocks.scores": lambda: torch.rand(2, 3, 3),
     "index_loss.scores": lambda: torch.rand(2, 3, 3),
     "index_loss.chosen": lambda: torch.ones(2, 3, 3, dtype=torch.bool),
+    "compress_blocks.overlap": lambda: True,
+    "compress_blocks.before": lambda: (torch.rand(2, 2, 8), torch.rand(2, 2, 8)),
     "pool": lambda: "max",
     "index_layout": lambda: "half",
     "overlaps": lambda: [1],
@@ -296,7 +301,7 @@ INSIDE = {
     "mha.analysis.leaks.influence", "mha.systems.launch.check_group", "mha.systems.launch.check_same",
     "mha.systems.launch.join", "mha.systems.launch.launch", "mha.systems.tensor_parallel.shard_heads",
     "mha.systems.tensor_parallel.whole", "mha.systems.tensor_parallel.load_whole", "mha.viz.sliders.bars",
-    "mha.viz.sliders.cells", "mha.viz.sliders.roof", "mha.viz.headview.shown", "mha.viz.headview.read_layers",
+    "mha.viz.sliders.cells", "mha.viz.headview.shown", "mha.viz.headview.read_layers",
     "mha.viz.headview.read_layer", "mha.viz.headview.write_page", "mha.viz.headview.Layer", "mha.layers.Seen",
     "mha.interop.from_pretrained",  # asks the network
     # read files that set-up downloads; tests/data/test_trained.py calls them

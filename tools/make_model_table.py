@@ -43,12 +43,12 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     ("Gemma 7B", "GemmaConfig", {}),
     ("Llama 3.1 8B", "LlamaConfig", {"num_key_value_heads": 8, **LONGER}),
     (
-        "Llama 3.1 405B",
+        "Llama 3.1 70B",
         "LlamaConfig",
         {
-            "hidden_size": 16384,
-            "num_hidden_layers": 126,
-            "num_attention_heads": 128,
+            "hidden_size": 8192,
+            "num_hidden_layers": 80,
+            "num_attention_heads": 64,
             "num_key_value_heads": 8,
             **LONGER,
         },

@@ -17,6 +17,7 @@ from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
 from course_formulas import draw_formulas
 from course_icons import shrink_icons
+from course_live import load_figures
 from course_plan import plan
 from course_readers import addresses
 from course_styles import drop_unused, join_styles, let_scripts_wait, put_in_what_is_imported
@@ -252,6 +253,7 @@ def finish(app, exception):
             logger.info("MicroPython is not installed (npm install): the pages show Python and do not run it.")
         tidy_all(Path(app.outdir), runs=can_run_python(app))
         draw_figures(Path(app.srcdir), Path(app.outdir))
+        load_figures(Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))

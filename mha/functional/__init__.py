@@ -1,6 +1,7 @@
 """Tensors in, tensors out: attention without parameters of its own."""
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
+from mha.functional.compressed_entries import compress_blocks, finished_entries, rotate_last
 from mha.functional.core import Changes
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
@@ -45,10 +46,12 @@ __all__ = [
     "check_mask",
     "choose_blocks",
     "choose_tokens",
+    "compress_blocks",
     "count_forms",
     "delta_rule",
     "delta_weights",
     "entmax",
+    "finished_entries",
     "fit_latent",
     "fit_shared",
     "from_additive",
@@ -70,6 +73,7 @@ __all__ = [
     "padding_mask",
     "positive_features",
     "rotary_rates",
+    "rotate_last",
     "round_to_bits",
     "sliding_window",
     "softmax_with_sink",

@@ -28,6 +28,7 @@ from mha.functional import devices
 from mha.functional.entmax import asked
 
 LONGEST = 1.01  # how long a key of length 1 may be, with what half precision rounds
+CHANNEL_CHUNK = 16  # tokens of a chunk where every channel decays by itself: it needs d numbers for each pair of tokens
 
 
 def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -139,9 +140,10 @@ def delta_rule(
     k: Float[Tensor, "b h n d"],
     v: Float[Tensor, "b h n c"],
     beta: Float[Tensor, "b h n"] | None = None,
-    log_decay: Float[Tensor, "b h n"] | None = None,
+    log_decay: Float[Tensor, "b h n"] | Float[Tensor, "b h n d"] | None = None,
     *,
     erase: bool = True,
+    negative_eigenvalues: bool = False,
     state: Float[Tensor, "b h d c"] | None = None,
     form: str = "chunked",
     chunk: int | None = None,
@@ -149,31 +151,35 @@ def delta_rule(
     """Overwrite what the key reads by the value, token after token, and read what is there then.
 
     T ← αT, then T ← T + β kᵀ(v − kT), then the output qT: the state decays, forgets what this key read, and learns the
-    value. Without ``erase`` it is T ← αT + β kᵀv.
+    value. Without ``erase`` it is T ← αT + β kᵀv. With a decay for each channel of the key (KDA) α is one number for
+    each row of T. Along a key of length 1 the state is multiplied by α(1 − β): a β above 1 turns its sign.
 
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
     :param v: the values, (b, h, n, c).
     :param beta: how much is overwritten, (b, h, n), between 0 and 1; 1 unless given.
-    :param log_decay: the logarithm of α, (b, h, n), at most 0; 0 unless given.
+    :param log_decay: the logarithm of α, (b, h, n), or (b, h, n, d) for one decay for each channel of the key, at most
+        0; 0 unless given.
     :param erase: whether what the key reads is subtracted first; True unless given.
+    :param negative_eigenvalues: whether ``beta`` may be as large as 2; False unless given.
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
     :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
+    :param chunk: how many tokens a chunk has; unless given 64, 256 on a GPU, and 16 with a decay for each channel.
     :Shapes: returns the head output (b, h, n, c) and the new state.
     :Raises: ValueError for keys longer than 1 where it erases, because they can make the state grow without bound; for
         ``beta`` or ``log_decay`` out of range or NaN; for another number of queries than of keys; ValueError or
-        TypeError for shapes and types that do not fit; for "fla" ValueError where nothing is on a GPU, or without
-        ``erase``, TypeError for other numbers than torch.bfloat16 and torch.float16, ModuleNotFoundError without the
-        library.
-    :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay.
+        TypeError for shapes and types that do not fit; for "fla" ValueError where nothing is on a GPU, without
+        ``erase`` or with a decay for each channel, TypeError for other numbers than torch.bfloat16 and torch.float16,
+        ModuleNotFoundError without the library.
+    :Source: Yang et al. 2024 for the delta rule in chunks, Yang et al. 2025 for the decay, Kimi Team 2025 for the decay
+        of each channel, Grazzi et al. 2025 for β up to 2.
     :Differs from the released code: queries are not divided by √d; states are d × c; decays are added up between two
         tokens, never subtracted, so that nothing overflows.
     :Taught in: overwrite.
     """
-    check_flag(erase=erase)
+    check_flag(erase=erase, negative_eigenvalues=negative_eigenvalues)
     check_table_inputs(q, k, v, state, form, chunk)
-    _check_tokens(q, k, beta, log_decay, erase)
+    _check_tokens(q, k, beta, log_decay, erase, negative_eigenvalues)
     return apply_delta_rule(q, k, v, beta, log_decay, erase=erase, state=state, form=form, chunk=chunk)
 
 
@@ -195,19 +201,21 @@ def apply_delta_rule(
     :param k: the keys, (b, h, n, d).
     :param v: the values, (b, h, n, c).
     :param beta: how much is overwritten, (b, h, n); None is 1.
-    :param log_decay: the logarithm of α, (b, h, n); None is 0.
+    :param log_decay: the logarithm of α, (b, h, n) or (b, h, n, d); None is 0.
     :param erase: whether what the key reads is subtracted first.
     :param state: the state after the earlier tokens, (b, h, d, c); zeros unless given.
     :param form: "recurrent", "chunked", "parallel" or "fla", which give the same numbers; "chunked" unless given.
-    :param chunk: how many tokens a chunk has; unless given 64, and 256 on a GPU.
+    :param chunk: how many tokens a chunk has; unless given 64, 256 on a GPU, and 16 with a decay for each channel.
     """
     kind, (q, k, v, beta, log_decay, state) = v.dtype, _wide(q, k, v, beta, log_decay, state)
     tokens, state = _Tokens(q, k, v, beta, log_decay, erase), _start(k, v, state)
+    if chunk is None:
+        chunk = CHANNEL_CHUNK if tokens.by_channel else devices.chunk_for(k)
     with _in_given_types(q):
         if form == "fla":
             found, state = _delta_by_library(tokens, state, kind)
         else:
-            found, state = _FORMS[form](tokens, state, chunk or devices.chunk_for(k))
+            found, state = _FORMS[form](tokens, state, chunk)
     return found.to(kind), state
 
 
@@ -215,9 +223,10 @@ def delta_weights(
     q: Float[Tensor, "b h n d"],
     k: Float[Tensor, "b h n d"],
     beta: Float[Tensor, "b h n"] | None = None,
-    log_decay: Float[Tensor, "b h n"] | None = None,
+    log_decay: Float[Tensor, "b h n"] | Float[Tensor, "b h n d"] | None = None,
     *,
     erase: bool = True,
+    negative_eigenvalues: bool = False,
     scores: Float[Tensor, "b h n n"] | None = None,
 ) -> Float[Tensor, "b h n n"]:
     """Say how much of each value is in each output: the output of :func:`delta_rule` is these weights times the values.
@@ -227,16 +236,19 @@ def delta_weights(
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
     :param beta: how much is overwritten, (b, h, n), between 0 and 1; 1 unless given.
-    :param log_decay: the logarithm of α, (b, h, n), at most 0; 0 unless given.
+    :param log_decay: the logarithm of α, (b, h, n), or (b, h, n, d) for one decay for each channel of the key, at most
+        0; 0 unless given.
     :param erase: whether what the key reads is subtracted first; True unless given.
-    :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
+    :param negative_eigenvalues: whether ``beta`` may be as large as 2; False unless given.
+    :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given. With a decay for each channel they are in the
+        place of q kᵀ with the decays between the two tokens, see :func:`decayed_scores`.
     :Shapes: returns the weights (b, h, n, n).
     :Raises: as :func:`delta_rule`.
     :Taught in: overwrite.
     """
-    check_flag(erase=erase)
+    check_flag(erase=erase, negative_eigenvalues=negative_eigenvalues)
     check_table_inputs(q, k, k, None, "parallel", None)
-    _check_tokens(q, k, beta, log_decay, erase)
+    _check_tokens(q, k, beta, log_decay, erase, negative_eigenvalues)
     if scores is not None:
         _check_scores(scores, q)
     return make_delta_weights(q, k, beta, log_decay, erase=erase, scores=scores)
@@ -250,13 +262,25 @@ def make_delta_weights(
     :param q: the queries, (b, h, n, d).
     :param k: the keys, (b, h, n, d).
     :param beta: how much is overwritten, (b, h, n); None is 1.
-    :param log_decay: the logarithm of α, (b, h, n); None is 0.
+    :param log_decay: the logarithm of α, (b, h, n) or (b, h, n, d); None is 0.
     :param erase: whether what the key reads is subtracted first.
     :param scores: (b, h, n, n), in the place of q kᵀ; q kᵀ unless given.
     """
     q, k, beta, log_decay, scores = _wide(q, k, beta, log_decay, scores)
     with _in_given_types(q):
         return _Table.of(_Tokens(q, k, k, beta, log_decay, erase), scores).weights()
+
+
+def decayed_scores(q: Tensor, k: Tensor, log_decay: Tensor) -> Tensor:
+    """Multiply queries with what the decays between two tokens leave of each channel of a key, without checks.
+
+    :param q: the queries, (b, h, n, d).
+    :param k: the keys, (b, h, n, d).
+    :param log_decay: the logarithms of the decays, (b, h, n, d).
+    """
+    q, k, log_decay = _wide(q, k, log_decay)
+    with _in_given_types(q):
+        return _Table.of(_Tokens(q, k, k, None, log_decay)).reads
 
 
 # ---- the three forms
@@ -272,6 +296,11 @@ class _Tokens(NamedTuple):
     log_decay: Tensor | None = None
     erase: bool = False
 
+    @property
+    def by_channel(self) -> bool:
+        """Whether every channel of a key has a decay of its own."""
+        return self.log_decay is not None and self.log_decay.ndim == self.k.ndim
+
     def cut(self, size: int) -> "_Tokens":
         """Cut the tokens into chunks, (b, h, chunks, size, …); tokens that write nothing pad the last one."""
         short = -self.q.shape[2] % size
@@ -279,7 +308,9 @@ class _Tokens(NamedTuple):
         def chunks(x: Tensor, *after: int) -> Tensor:
             return F.pad(x, (*after, 0, short)).unflatten(2, (-1, size))  # type: ignore[no-any-return]
 
-        beta, log_decay = (None if x is None else chunks(x) for x in (self.beta, self.log_decay))
+        beta, log_decay = (
+            None if x is None else chunks(x, *[0, 0] * (x.ndim - 3)) for x in (self.beta, self.log_decay)
+        )
         q, k, v = (chunks(x, 0, 0) for x in (self.q, self.k, self.v))
         return _Tokens(q, k, v, beta, log_decay, self.erase)
 
@@ -288,7 +319,8 @@ class _Table(NamedTuple):
     """What is known of a chunk before the state is: who reads whom, and what must be solved.
 
     ``reads`` (…, i, j) is q kᵀ and ``system`` β k kᵀ, both with the decay between the two tokens, and nothing above the
-    diagonal; ``left`` (…, n, 1) is what decay leaves of the state at each token, ``last`` of each token at the end.
+    diagonal; ``left`` (…, n, 1) is what decay leaves of the state at each token, ``last`` of each token at the end. If
+    every channel decays by itself, both are (…, n, d).
     """
 
     tokens: _Tokens
@@ -300,6 +332,8 @@ class _Table(NamedTuple):
     @classmethod
     def of(cls, tokens: _Tokens, scores: Tensor | None = None) -> "_Table":
         """Multiply queries and keys with keys."""
+        if tokens.by_channel:
+            return cls._by_channel(tokens, scores)
         between = None if tokens.log_decay is None else _between(tokens.log_decay)
 
         def lower(x: Tensor) -> Tensor:
@@ -310,6 +344,20 @@ class _Table(NamedTuple):
         left = None if tokens.log_decay is None else tokens.log_decay.cumsum(-1).exp()[..., None]
         last = None if between is None else between[..., -1, :, None]
         return cls(tokens, reads, system, left, last)
+
+    @classmethod
+    def _by_channel(cls, tokens: _Tokens, scores: Tensor | None) -> "_Table":
+        """Multiply queries and keys with what is left of each channel of the keys before them: one row at a time."""
+        logs: Any = tokens.log_decay
+        between = _between(logs.mT)  # (…, d, i, j)
+        near = (tokens.k.mT[..., None, :] * between).movedim(-3, -2).contiguous()  # (…, i, d, j)
+
+        def rows(x: Tensor) -> Tensor:
+            return (x[..., None, :] @ near).squeeze(-2)
+
+        reads = rows(tokens.q) if scores is None else scores.tril()
+        system = rows(_times(tokens.beta, tokens.k)) if tokens.erase else None
+        return cls(tokens, reads, system, logs.cumsum(-2).exp(), between[..., -1, :].mT.contiguous())
 
     def solve(self, wanted: Tensor) -> Tensor:
         """Find what is really written, when each token subtracts what the tokens before it wrote."""
@@ -373,7 +421,7 @@ def _chunked(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor
     for one in range(q.shape[2]):
         new = written[:, :, one] if known is None else written[:, :, one] - known[:, :, one] @ state
         found.append(asking[:, :, one] @ state + table.reads[:, :, one] @ new)
-        kept = state if table.left is None else table.left[:, :, one, -1:] * state
+        kept = state if table.left is None else table.left[:, :, one, -1:].mT * state
         state = kept + writing[:, :, one] @ new
     return torch.cat(found, 2)[:, :, :n], state
 
@@ -392,7 +440,7 @@ def _parallel(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tenso
     table = _Table.of(tokens)
     wanted = tokens.v - _times(table.left, tokens.k) @ state if tokens.erase else tokens.v
     new = table.solve(wanted)
-    kept = state if table.left is None else table.left[:, :, -1:] * state
+    kept = state if table.left is None else table.left[:, :, -1:].mT * state
     return _times(table.left, tokens.q) @ state + table.reads @ new, kept + _times(table.last, tokens.k).mT @ new
 
 
@@ -403,7 +451,8 @@ def _recurrent(tokens: _Tokens, state: Tensor, chunk: int = 1) -> tuple[Tensor, 
     for n in range(tokens.q.shape[2]):
         q, k, new = (x[:, :, n : n + 1] for x in tokens[:3])
         if tokens.log_decay is not None:
-            state = tokens.log_decay[:, :, n, None, None].exp() * state
+            log_decay = tokens.log_decay[:, :, n]
+            state = (log_decay[..., None] if tokens.by_channel else log_decay[..., None, None]).exp() * state
         if tokens.erase:
             new = new - k @ state
         if tokens.beta is not None:
@@ -459,6 +508,10 @@ def _delta_by_library(tokens: _Tokens, state: Tensor, kind: torch.dtype) -> tupl
     kernel = _kernel(module, f"chunk_{module}", tokens.q)
     if not tokens.erase:
         raise ValueError('erase = False with form = "fla": these kernels always erase. Take form="chunked"')
+    if tokens.by_channel:
+        raise ValueError(
+            'a decay for each channel with form = "fla": these kernels have one for each head. Take form="chunked"'
+        )
     if kind not in (torch.bfloat16, torch.float16):
         raise TypeError(
             f'form = "fla" with {kind}: these kernels compute in half precision. Convert q, k and v to torch.bfloat16, '
@@ -558,7 +611,9 @@ def _check_is_token(is_token: Tensor | None, k: Tensor) -> None:
         )
 
 
-def _check_tokens(q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool) -> None:
+def _check_tokens(
+    q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor | None, erase: bool, negative_eigenvalues: bool
+) -> None:
     """Refuse rates that are none, other numbers of queries, and keys with which the state could grow without bound."""
     if q.shape != k.shape:
         raise ValueError(
@@ -570,13 +625,23 @@ def _check_tokens(q: Tensor, k: Tensor, beta: Tensor | None, log_decay: Tensor |
             continue
         check_tensor(**{name: rate})
         _check_precision(name, rate, k)
-        if rate.shape != k.shape[:3] or rate.device != k.device:
+        shapes = (k.shape[:3],) if name == "beta" else (k.shape[:3], k.shape)
+        if rate.shape not in shapes or rate.device != k.device:
             raise ValueError(
-                f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be {tuple(k.shape[:3])} on "
-                f"{k.device}: one number for each token in each head"
+                f"{name} has shape {tuple(rate.shape)} on {rate.device}, but must be "
+                f"{' or '.join(str(tuple(one)) for one in shapes)} on {k.device}: one number for each token in each "
+                "head" + (", or one for each channel of its key" if len(shapes) > 1 else "")
             )
-    if beta is not None and asked(~((beta >= 0) & (beta <= 1)).all(), otherwise=False):
-        raise ValueError(f"beta of shape {tuple(beta.shape)} holds NaN, or numbers outside [0, 1]: use torch.sigmoid")
+    most = 2 if negative_eigenvalues else 1
+    if beta is not None and asked(~((beta >= 0) & (beta <= most)).all(), otherwise=False):
+        raise ValueError(
+            f"beta of shape {tuple(beta.shape)} holds NaN, or numbers outside [0, {most}]: use "
+            + (
+                "2 * torch.sigmoid"
+                if negative_eigenvalues
+                else "torch.sigmoid, or negative_eigenvalues=True for β to 2"
+            )
+        )
     if log_decay is not None and asked(~(log_decay <= 0).all(), otherwise=False):
         raise ValueError(
             f"log_decay of shape {tuple(log_decay.shape)} holds NaN, or numbers above 0: it is the logarithm of what "

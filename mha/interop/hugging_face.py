@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mha.checks import checked
 from mha.interop.deepseek import deepseek_plan, indexed_plan, is_latent
+from mha.interop.delta import is_delta, read_delta, write_delta
 from mha.interop.parts import has_parts, parts_plans
 from mha.interop.plan import Plan, biases, build, read, refuse, write
 from mha.interop.rotary import rotary_of
@@ -39,7 +40,8 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
     Fourteen classes are known by name, from ``BertAttention`` to ``GptOssAttention``. Any other is read by its parts
     (projections, norms, rotary angles, scale, soft cap, sinks, gates), and accepted only where the layer gives the
     same output on a few tokens. Plain heads become a MultiHeadAttention, shared KV heads a GroupedAttention, DeepSeek's
-    a LatentAttention or an IndexedLatentAttention, and those with norms, gates, sinks or a soft cap a
+    a LatentAttention or an IndexedLatentAttention, the delta layers of Qwen3-Next, Kimi Linear and OLMo Hybrid a
+    :class:`mha.DeltaAttention`, and those with norms, gates, sinks or a soft cap a
     :class:`mha.interop.ReleasedAttention`.
 
     Models that generate text hide the future by themselves; our layer hides it when it is called with
@@ -51,6 +53,8 @@ def from_transformers(module: nn.Module, *, into: Heads | None = None) -> Heads:
         and where ``into`` has other sizes.
     :Taught in: in_the_transformer.
     """
+    if is_delta(module):
+        return read_delta(module, into)
     plan = transformers_plan(module)
     refuse(plan.library, plan.inside_only, "Use mha.interop.swap, where the model passes its own angles.")
     window = getattr(module, "sliding_window", getattr(getattr(module, "config", None), "sliding_window", None))
@@ -74,6 +78,8 @@ def to_transformers(layer: Heads, module: nn.Module) -> nn.Module:
     :Taught in: in_the_transformer.
     """
     check_own_weights(module)
+    if is_delta(module):
+        return write_delta(layer, module)
     write(layer, transformers_plan(module))
     return module
 

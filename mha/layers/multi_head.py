@@ -472,8 +472,11 @@ class Heads(nn.Module):
         for name, part in list(new.named_children()):
             if isinstance(part, Tap):  # who watches the old layer watches only that
                 setattr(new, name, Tap())
-        for name, kept in (("W_q", chosen), ("W_k", shared), ("W_v", shared)):
-            setattr(new, name, cut_linear(getattr(whole, name), rows_of(kept, self.d_head), 0))
+        for name, kept, all_heads in (
+            ("W_q", chosen, self.heads), ("W_k", shared, self.kv_heads), ("W_v", shared, self.kv_heads),
+        ):  # fmt: skip
+            part = getattr(whole, name)
+            setattr(new, name, cut_linear(part, rows_of(kept, part.out_features // all_heads), 0))
         new.W_o = cut_linear(whole.W_o, rows_of(chosen, whole.W_o.in_features // self.heads), 1)
         for name in self.of_heads:
             setattr(new, name, cut_part(getattr(whole, name), chosen, self.heads))

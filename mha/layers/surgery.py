@@ -105,7 +105,8 @@ def cut_linear(linear: nn.Linear, channels: Tensor, axis: int) -> nn.Linear:
 
 
 def cut_part(part: Any, chosen: list[int], heads: int) -> Any:
-    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list.
+    """Keep what belongs to some heads of a part that has equally many rows for each: a projection, numbers, a list, or
+    a module that knows how (``take_heads``).
 
     :param part: the part, or None.
     :param chosen: the numbers of the heads that stay.
@@ -115,6 +116,8 @@ def cut_part(part: Any, chosen: list[int], heads: int) -> Any:
         return None
     if isinstance(part, list):
         return [part[head] for head in chosen]
+    if hasattr(part, "take_heads"):
+        return part.take_heads(chosen, heads)
     if isinstance(part, nn.Linear):
         return cut_linear(part, rows_of(chosen, part.out_features // heads), 0)
     rows = part.detach()[rows_of(chosen, len(part) // heads).to(part.device)].clone()

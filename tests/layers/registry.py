@@ -114,6 +114,10 @@ def latent(**settings):
     return mha.LatentAttention(8, 4, 5, **settings)
 
 
+def delta(model, heads, **widths):
+    return mha.DeltaAttention.as_released(model, 6, heads, **widths)
+
+
 MIXES = {"softmax": False, "apart": False}
 TALKS = {**MIXES, "own": ("mix_scores", "mix_weights")}
 COMPOSES = {**MIXES, "own": ("before.", "after."), "composes": True}
@@ -132,6 +136,7 @@ STATE = {
     "constant_memory": True,
 }  # its cache shows no weights
 ORDER = {**STATE, "alone": False, "crosses": False, "needs_is_causal": True}
+AROUND = {**ORDER, "own": ("write.", "decay.", "convolve.", "norm.", "W_g", "gate_down")}
 INDEX = {
     "own": ("indexer.",),
     "apart_from_loss": ("indexer.",),
@@ -221,6 +226,8 @@ LAYERS = [
     ),
     Entry("overwriting heads", lambda: mha.DeltaAttention(6, 3), 6, own=("write.", "decay."), **ORDER),
     Entry("overwriting without decay", lambda: mha.DeltaAttention(6, 2, decay=False), 6, own=("write.",), **ORDER),
+    Entry("overwriting, as released", lambda: delta("OLMo Hybrid", 2, d_value=5), 6, **AROUND),
+    Entry("overwriting, channels decay", lambda: delta("Kimi Linear", 2), 6, **AROUND),
     Entry("composed, sloped", lambda: composed(positions=sloped()), 6, crosses=False, ordered=True, **COMPOSES),
 ]
 

@@ -100,32 +100,10 @@ BASELINES = {
 SIZES = [name for name in BASELINES if " × " in name]
 
 
-class ReleasedDelta(mha.DeltaAttention):
-    """A delta layer with what released ones have beside the rule: convolution, SiLU, norm and gate; to be trained only.
-
-    :Source: Yang et al. 2025, figure 1.
-    :Taught in: choosing.
-    """
-
-    def __init__(self, d_model: int, heads: int, *, width: int = 4) -> None:
-        """Make the layer; ``width`` is how many tokens the convolution over queries, keys and values sees."""
-        super().__init__(d_model, heads)
-        self.before = nn.Conv1d(3 * d_model, 3 * d_model, width, groups=3 * d_model, padding=width - 1, bias=False)
-        self.norm, self.gate = nn.RMSNorm(self.d_head), nn.Linear(d_model, d_model, bias=False)
-
-    def forward(self, query: Tensor, **how: Any) -> Tensor:  # type: ignore[override]  # to be trained only
-        """Keep the layer's input for the gate."""
-        self.asked = query
-        return super().forward(query, **how)
-
-    def _project(self, *inputs: Any) -> tuple[Tensor, ...]:
-        whole = torch.cat([x.transpose(1, 2).flatten(2) for x in super()._project(*inputs)], -1)  # (b, n, 3·d_model)
-        mixed = nn.functional.silu(self.before(whole.mT)[..., : whole.shape[1]].mT)
-        return tuple(x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in mixed.chunk(3, -1))
-
-    def _merge(self, heads: Tensor) -> Tensor:
-        gates = nn.functional.silu(self.gate(self.asked)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return super()._merge(self.norm(heads) * gates)
+def _released(d_model: int, heads: int) -> Heads:
+    """Make a delta layer with what released ones have beside the rule: convolution, SiLU, norm and gate."""
+    around: Any = {"convolution": 4, "activation": True, "norm": torch.finfo(torch.float32).eps, "gate": "silu"}
+    return mha.DeltaAttention(d_model, heads, **around)
 
 
 def _latent(d_model: int, heads: int) -> Heads:
@@ -151,7 +129,7 @@ TODAY = {
     "delta": _delta(1),
     "delta, half the heads": _delta(2),
     "delta, one head": _delta(4),
-    "delta, as released": Candidate(ReleasedDelta, dict.fromkeys(("digits", "dates"), IN_ORDER)),
+    "delta, as released": Candidate(_released, dict.fromkeys(("digits", "dates"), IN_ORDER)),
     "delta, then plain": Candidate(
         lambda d, h: mha.DeltaAttention(d, h), dict.fromkeys(("digits", "dates"), IN_ORDER), last="plain"
     ),
