@@ -28,7 +28,7 @@ def characters() -> tuple[Int[Tensor, " known"], Int[Tensor, " new"], int]:
 
     :Taught in: pruning_heads.
     """
-    text = tasks.english(40)
+    text = tasks.course_text()
     alphabet = sorted(set(text))
     data = torch.tensor([alphabet.index(c) for c in text])
     cut = len(data) * 9 // 10
