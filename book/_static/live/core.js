@@ -26,6 +26,25 @@
   };
   live.text = (x, y, text, attributes = {}) => live.drawn("text", { x, y, ...attributes }, String(text));
 
+  /* A part of a drawing to drag with mouse or finger: `move(x, y)` is told where the pointer is, in units of the drawing.
+     The drawing is made anew while somebody drags, so the figure listens. A slider must do the same for a keyboard. */
+  live.drag = (part, figure, move) => {
+    part.classList.add("drag");
+    part.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // no scrolling
+    part.addEventListener("pointerdown", (down) => {
+      down.preventDefault();
+      const moved = (event) => {
+        const matrix = figure.place.querySelector(".picture svg").getScreenCTM().inverse();
+        const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix);
+        move(x, y);
+      };
+      const end = new AbortController(), until = { signal: end.signal };
+      figure.place.setPointerCapture(down.pointerId);
+      figure.place.addEventListener("pointermove", moved, until);
+      figure.place.addEventListener("lostpointercapture", () => end.abort(), until);
+    });
+  };
+
   /* Lines of code with a button that copies them; it selects them, which works in a page opened as a file, too. */
   live.code = (lines) => {
     const pre = live.element("pre", { textContent: lines, tabIndex: 0 });
