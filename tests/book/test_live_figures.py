@@ -31,6 +31,11 @@ def test_a_figure_is_in_one_chapter_with_a_task_and_a_text_for_those_who_cannot_
     assert len(still[1].split()) > 20
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_costs_a_page_few_bytes(name):
+    assert (STATIC / "live" / f"{name}.js").stat().st_size <= 8192
+
+
 def test_the_colors_are_those_of_all_figures():
     for sheet, colors in zip((STATIC / "live.css").read_text("utf8").split("}")[:2], (ON_LIGHT, ON_DARK), strict=True):
         found = dict(re.findall(r"--mha-([\w-]+): (#\w+);", sheet))
