@@ -12,8 +12,6 @@ import mha
 LAST = 40
 POSITIONS, BASES = [(14, 10), (0, 0), (3, 40), (40, 39)], [10.0, 10_000.0, 1_000_000.0]
 DRAWN = [*itertools.product(POSITIONS, BASES, ["half", "interleaved"])]
-    *itertools.product([(14, 10), (0, 0), (3, 40), (40, 39)], [10.0, 10_000.0, 1_000_000.0], ["half", "interleaved"])
-]
 
 
 def token(tab):

@@ -1,4 +1,4 @@
-"""Splitting and merging in chapter 05: each step of the figure has the shape, strides and memory that torch gives it."""
+"""Splitting and merging in chapter 05: each step of the figure has torch's shape, strides and memory."""
 
 import pytest
 import torch
