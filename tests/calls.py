@@ -296,7 +296,7 @@ INSIDE = {
     "mha.analysis.leaks.influence", "mha.systems.launch.check_group", "mha.systems.launch.check_same",
     "mha.systems.launch.join", "mha.systems.launch.launch", "mha.systems.tensor_parallel.shard_heads",
     "mha.systems.tensor_parallel.whole", "mha.systems.tensor_parallel.load_whole", "mha.viz.sliders.bars",
-    "mha.viz.sliders.cells", "mha.viz.sliders.roof", "mha.viz.headview.shown", "mha.viz.headview.read_layers",
+    "mha.viz.sliders.cells", "mha.viz.headview.shown", "mha.viz.headview.read_layers",
     "mha.viz.headview.read_layer", "mha.viz.headview.write_page", "mha.viz.headview.Layer", "mha.layers.Seen",
     "mha.interop.from_pretrained",  # asks the network
     # read files that set-up downloads; tests/data/test_trained.py calls them

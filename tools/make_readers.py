@@ -39,6 +39,7 @@ PLAIN_BLOCKS = {  # what a plain parser reads in the same way
     "paragraph", "heading", "list_item", "bullet_list", "ordered_list", "td", "th", "tr", "thead", "tbody", "table",
     "blockquote",
 }  # fmt: skip
+STILL = re.compile(r'<figure class="mha-live"[^>]*><p class="still">(.*)</p></figure>', re.DOTALL)
 PLAIN_LEAVES = {"inline", "code_block", "math_block", "hr", "html_block"}
 PLAIN_INLINE = {
     "text", "softbreak", "hardbreak", "math_inline", "code_inline", "em", "strong", "link", "html_inline", "image",
@@ -363,11 +364,13 @@ class Reader:
         """The text, cut at directives: pairs of (the directive or None, plain Markdown)."""
         lines, start, pieces = self.rewritten(source), 0, []
         for token in tokens(source):
-            if token.type in NO_TEXT or directive(token) or self.is_note(token):
+            still = STILL.fullmatch(token.content.strip()) if token.type == "html_block" else None
+            if token.type in NO_TEXT or directive(token) or self.is_note(token) or still:
                 if token.level and token.type != "inline":
                     raise UnknownError(f"{self.where}: a label or directive inside a list or quotation")
                 pieces.append((None, "\n".join(lines[start : token.map[0]])))
                 pieces += [(token, self.replacement(token))] if directive(token) else []
+                pieces += [(None, f"*{still[1]}*")] if still else []
                 start = token.map[1]
         return [*pieces, (None, "\n".join(lines[start:]))]
 

@@ -24,7 +24,9 @@ WIDTH = 88  # columns of code when the seconds were fitted
 STEP = 5  # minutes: nobody reads by the minute
 TIMES = re.compile(r"\*\*\d+ min to read(?: · \d+ min of exercises)?\*\*")
 LINK = re.compile(r"\]\((\d\d)_\w+\.ipynb\)")
-NOT_WORDS = re.compile(r"```\{math\}.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)", re.DOTALL)
+NOT_WORDS = re.compile(  # formulas, addresses, and what a figure says where it cannot be moved
+    r"```\{math\}.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<figure .*?</figure>", re.DOTALL
+)
 
 
 def read(path):

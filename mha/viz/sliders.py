@@ -3,13 +3,12 @@
 Sliders, buttons and drawings are made by the script. Where it does not run there is one picture, as an image, and a
 line that says which settings exist; a notebook that its program does not trust yet shows the same.
 
-:Taught in: why_scale, masking, split_and_merge, counting_cost.
+:Taught in: why_scale, masking, split_and_merge.
 """
 
 import hashlib
 import html
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -69,31 +68,6 @@ def cells(matrix, rows: Sequence[str], columns: Sequence[str], heads: list | Non
     return _svg(90 + 48 * len(columns), 26 + 32 * len(rows), body)
 
 
-def roof(ridge, points: Mapping) -> str:
-    """Draw a roofline on logarithmic axes, and points by their arithmetic intensity; heights are shares of the peak.
-
-    :param ridge: the intensity from which on the peak is reached, in FLOPs per byte.
-    :param points: intensities by name, in FLOPs per byte.
-    :Taught in: counting_cost.
-    """
-
-    def place(intensity):
-        return 20 + 62 * (math.log10(intensity) + 1), 30 - 40 * math.log10(min(1.0, intensity / ridge))
-
-    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(0.1), place(ridge), place(10_000)))
-    body = f'<polyline points="{corners}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-    for n, (name, intensity) in enumerate(points.items()):
-        (x, y), share = place(intensity), min(1.0, intensity / ridge)
-        radius = 5 + 3 * (len(points) - 1 - n)  # of two in one place both are seen
-        body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{COLORS[n]}"/>'
-        body += f'<circle cx="20" cy="{234 + 18 * n}" r="5" fill="{COLORS[n]}"/>'
-        body += _text(32, 238 + 18 * n, f"{name}: {intensity:.3g} FLOPs per byte, {share:.1%} of the peak", "start")
-    for power in range(-1, 5):
-        body += _text(20 + 62 * (power + 1), 194, f"{10**power:g}")
-    body += _text(20, 210, "FLOPs per byte", "start") + _text(330, 22, "the peak", "end")
-    return _svg(352, 224 + 18 * len(points), body)
-
-
 SCRIPT = (
     "(()=>{const f=document.getElementById(%s);f.querySelectorAll('.still').forEach(x=>x.remove());"
     "f.insertAdjacentHTML('beforeend',%s);const i=[...f.querySelectorAll('fieldset,input[type=range]')],"
@@ -128,7 +102,7 @@ class Frames:
 
     :Raises: ValueError for fewer than two pictures, too short a description, a choice without a picture, or a start
         that is none of them.
-    :Taught in: why_scale, masking, split_and_merge, counting_cost.
+    :Taught in: why_scale, masking, split_and_merge.
     """
 
     @checked

@@ -6,9 +6,12 @@ The scripts are read as they are in the repository, in a page that holds nothing
 import re
 
 import pytest
+import torch
 from live_figures import ROOT, SIZES, STATIC, computed, course_live, said, settings
 
+import mha
 from mha.course import released
+from mha.functional import count_forms, delta_rule
 from mha.viz.palette import ON_DARK, ON_LIGHT
 
 NAMES = sorted(path.stem for path in (STATIC / "live").glob("*.js") if path.stem != "core")
@@ -110,3 +113,131 @@ def test_who_moves_a_number_of_a_model_has_numbers_of_his_own(live):
     for _ in range(4):
         tab.locator("input[name=context]").press("ArrowRight")
     assert "40.0 GiB for 1 × 131,072 tokens, 320 KiB for one more token" in said(tab)
+
+
+# ---- expanded or absorbed
+
+
+@pytest.mark.slow
+def test_both_forms_have_the_flops_that_the_package_counts(live):
+    tab = live("absorbed")
+    for sizes in ((1, 65_536, 128, 128, 512, 64), (170, 1024, 8, 64, 256, 0), (4096, 64, 1, 8, 8, 32)):
+        settings = dict(zip(("asked", "kept", "heads", "width", "latent", "rotary"), sizes, strict=True))
+        found, right = computed(tab, "absorbed", **settings), count_forms(*sizes)
+        assert (found["expanded"], found["absorbed"]) == right
+    border = computed(tab, "absorbed", asked=1, kept=2**20)["border"]
+    for i in (int(border), int(border) + 1):
+        two = count_forms(i, 2**20, 128, 128, 512, 64)
+        assert (two.absorbed < two.expanded) == (i < border)
+
+
+@pytest.mark.slow
+def test_a_latent_as_wide_as_a_head_has_no_border(live):
+    tab = live("absorbed")
+    for _ in range(2):
+        tab.locator("input[name=latent]").press("ArrowLeft")
+    assert "never loses" in said(tab)
+    tab.locator("input[name=asked]").press("End")
+    assert "4,096 new tokens" in said(tab)
+    assert "The absorbed form needs fewer" in said(tab)
+
+
+# ---- a state to write into
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("erase", [False, True])
+def test_the_state_is_that_of_the_delta_rule(live, erase):
+    tab = live("state")
+    keys = {"key 1": [1, 0, 0], "key 2": [0, 1, 0], "key 3": [0, 0, 1], "between 1 and 2": [0.6, 0.8, 0]}
+    written = [("key 1", "a"), ("between 1 and 2", "b"), ("key 1", "c"), ("key 3", "d"), ("key 2", "a")]
+    k = torch.tensor([keys[key] for key, _ in written]).double()[None, None]
+    v = torch.eye(4).double()[["abcd".index(value) for _, value in written]][None, None]
+    for alpha, beta in ((1.0, 1.0), (0.9, 0.5), (0.3, 1.0)):
+        found = computed(tab, "state", written=written, erase=erase, alpha=alpha, beta=beta)
+        rates = torch.full((1, 1, len(written)), beta).double()
+        _, state = delta_rule(k, k, v, rates, torch.full_like(rates, alpha).log(), erase=erase)
+        assert torch.allclose(torch.tensor(found["T"]).double(), state[0, 0], atol=1e-6)
+        for name, key in keys.items():
+            read = torch.tensor(key).double() @ state[0, 0]
+            assert torch.allclose(torch.tensor(found["reads"][name]).double(), read, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_buttons_write_and_the_rule_can_be_changed_afterwards(live):
+    tab = live("state")
+    write = tab.get_by_role("button", name="Write token")
+    write.click()
+    tab.locator("select[name=value]").select_option("b")
+    write.click()
+    assert "Adding: key 1 now reads 1.00 of a, 1.00 of b" in said(tab)
+    tab.get_by_label("Delta rule").check()
+    assert "key 1 now reads 0.00 of a, 1.00 of b" in said(tab)
+    tab.get_by_role("button", name="Empty the state").click()
+    assert "nothing yet" in said(tab)
+
+
+# ---- the roofline
+
+
+@pytest.mark.slow
+def test_the_dots_have_the_flops_and_bytes_of_the_layers(live):
+    tab = live("roofline")
+    for width, context, batch, tokens, share, bits in ((512, 128, 1, 1, 1, 32), (4096, 8192, 64, 4, 8, 16)):
+        heads, dtype = width // 128, {16: torch.bfloat16, 32: torch.float32}[bits]
+        layer = mha.GroupedAttention(width, heads, max(1, heads // share), bias=False, device="meta", dtype=dtype)
+        asked = {"width": width, "context": context, "batch": batch, "tokens": tokens, "share": share, "bits": bits}
+        steps = computed(tab, "roofline", peak=10, bandwidth=100, **asked)["steps"]
+        for phase, cost in (
+            ("decode", layer.cost(batch, tokens, context, fresh=tokens)),
+            ("prefill", layer.cost(batch, context)),
+        ):
+            for name, part in (("projection", "W_q"), ("scores", "scores")):
+                one, right = steps[f"{phase}: {name}"], cost.parts[part]
+                assert (one["flops"], one["bytes"]) == (right.flops, right.moved)
+                assert one["seconds"] == pytest.approx(max(right.flops / 10e12, right.moved / 100e9))
+
+
+@pytest.mark.slow
+def test_a_batch_lifts_the_projection_and_sharing_the_scores(live):
+    tab = live("roofline")
+    assert "The ridge is at 295" in said(tab)
+    assert "In decode, the projection waits for memory and the part of the scores waits" in said(tab)
+    tab.locator("input[name=batch]").press("End")
+    assert "In decode, the projection is limited by arithmetic and the part of the scores waits" in said(tab)
+    tab.locator("input[name=peak]").press("Home")
+    assert tab.locator("select[name=machine]").input_value() == "your numbers"
+
+
+# ---- tiles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", [1, 2, 4, 8])
+def test_tiles_end_with_the_softmax_and_its_gradient(live, tile):
+    tab = live("tiles")
+    found = computed(tab, "tiles", tile=tile, step=(8 // tile) ** 2)
+    scores = torch.tensor(found["scores"]).double()
+    values = torch.tensor(found["values"]).double().requires_grad_()
+    outputs = scores.softmax(-1) @ values
+    outputs.sum().backward()
+    for key, right in (("z", outputs), ("m", scores.amax(1))):
+        assert torch.allclose(torch.tensor([one[key] for one in found["state"]]).double(), right, atol=1e-5)
+    assert torch.allclose(torch.tensor(found["logsumexp"]).double(), scores.logsumexp(1), atol=1e-5)
+    assert torch.allclose(torch.tensor(found["gradient"]).double(), values.grad, atol=1e-5)
+    half = computed(tab, "tiles", tile=tile, step=1)["state"][0]
+    assert half["m"] == pytest.approx(scores[0, :tile].max().item(), abs=1e-5)
+    assert half["l"] == pytest.approx((scores[0, :tile] - scores[0, :tile].max()).exp().sum().item(), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_tiles_end_and_begin_again(live):
+    tab = live("tiles")
+    tab.locator("input[name=tile]").press("ArrowRight")
+    following = tab.get_by_role("button", name="Next tile")
+    for _ in range(4):
+        following.click()
+    assert following.is_disabled()
+    assert "Tile 4 of 4" in said(tab)
+    tab.get_by_label("backward").check()
+    assert "Tile 0 of 4" in said(tab)
