@@ -21,7 +21,6 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 def body(name, folder):
     """A page with one figure, and its scripts and colors in it."""
-    (folder / "_static" / "live").mkdir(parents=True, exist_ok=True)
     course_live.write_presets(folder)
     scripts = [
         STATIC / "live" / "core.js",
