@@ -14,6 +14,7 @@ import hypothesis
 import jaxtyping
 import pytest
 import torch
+from live_figures import SIZES, body
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
@@ -160,6 +161,19 @@ def opened(browser, tmp_path):
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def live(opened, tmp_path):
+    """Open a page that holds nothing but one figure that can be moved."""
+
+    def open_it(name, size="desktop", **how):
+        tab = opened(body(name, tmp_path), "A figure", SIZES[size], **how)
+        if how.get("scripts", True):
+            tab.wait_for_selector(".mha-live .said")
+        return tab
+
+    return open_it
 
 
 @pytest.fixture(scope="session")

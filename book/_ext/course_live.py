@@ -30,7 +30,9 @@ def write_presets(folder):
         first, plain = one.layers[0], [kind.kind for kind in one.layers] in (["full"], ["window"])
         models[name] = {"mix": one.mix, "layers": layers, "plain": plain, "kv": first.kv_heads, "width": first.value}
     text = f"mhaLive.presets = {json.dumps({'models': models}, separators=(',', ':'))};\n"
-    (folder / "_static" / "live" / "presets.js").write_text(text, "utf-8")
+    place = folder / "_static" / "live"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "presets.js").write_text(text, "utf-8")
 
 
 def load_figures(folder):

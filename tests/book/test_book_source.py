@@ -357,6 +357,18 @@ def test_rules_that_no_page_needs_are_left_out(tmp_path):
     assert sheet.read_text() == kept
 
 
+@pytest.mark.skipif(not PURGECSS.is_dir() or not shutil.which("node"), reason="PurgeCSS is not here: npm install")
+def test_the_rules_of_figures_that_can_be_moved_stay(tmp_path):
+    """No page has what these rules are for: the scripts of the figures make it."""
+    source, static = ROOT / "book" / "_static", tmp_path / "_static"
+    (tmp_path / "page.html").write_text('<html><article class="bd-article"><figure class="mha-live">')
+    shutil.copytree(source / "live", static / "live")
+    shutil.copy(source / "live.css", static)
+    load("book/_ext/course_styles.py").drop_unused(ROOT, tmp_path)
+    found, wanted = (re.findall(r"[^{}]+(?={)", (one / "live.css").read_text("utf8")) for one in (static, source))
+    assert [rule.strip() for rule in found] == [rule.strip() for rule in wanted]
+
+
 def test_only_the_characters_that_the_style_sheets_write_stay_in_the_fonts_of_icons():
     css = '.fa-bars:before{content:"\\f0c9"}.x{--icon:"\uf058"}.y{content:"\\f0c9a \\e9"}'
     assert load("book/_ext/course_icons.py").codes(css) == {0xF0C9, 0xF058}

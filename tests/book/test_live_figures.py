@@ -4,66 +4,20 @@ The scripts are read as they are in the repository, in a page that holds nothing
 """
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from live_figures import ROOT, SIZES, STATIC, computed, course_live, said, settings
 
 import mha
 from mha.course import released
 from mha.functional import count_forms, delta_rule
 from mha.viz.palette import ON_DARK, ON_LIGHT
 
-ROOT = Path(__file__).resolve().parents[2]
-STATIC = ROOT / "book" / "_static"
-sys.path.append(str(ROOT / "book" / "_ext"))
-import course_live  # noqa: E402
-
 NAMES = sorted(path.stem for path in (STATIC / "live").glob("*.js") if path.stem != "core")
 SOURCES = {path: path.read_text("utf8") for path in sorted(ROOT.glob("notebooks/*.ipynb"))}
 PLACES = {name: [path for path, text in SOURCES.items() if f'data-live=\\"{name}\\"' in text] for name in NAMES}
 COLORED = {"q": 4, "k": 6, "v": 3, "head-0": 0, "head-1": 1, "hidden": 5}  # which color of the palette
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-
-
-def body(name, tmp_path):
-    """A page with one figure, and its scripts and colors in it."""
-    (tmp_path / "_static" / "live").mkdir(parents=True, exist_ok=True)
-    course_live.write_presets(tmp_path)
-    scripts = [
-        STATIC / "live" / "core.js",
-        tmp_path / "_static" / "live" / "presets.js",
-        STATIC / "live" / f"{name}.js",
-    ]
-    style = (STATIC / "live.css").read_text("utf8")
-    figure = f'<figure class="mha-live" data-live="{name}"><p class="still">Nothing moves here.</p></figure>'
-    read = "".join(f"<script>{path.read_text('utf8')}</script>" for path in scripts)
-    return f"<style>:root{{--book-quiet:#55606a}}{style}</style>{read}<main><h1>A figure</h1>{figure}</main>"
-
-
-@pytest.fixture
-def live(opened, tmp_path):
-    """Open one figure."""
-
-    def open_it(name, size="desktop", **how):
-        tab = opened(body(name, tmp_path), "A figure", SIZES[size], **how)
-        if how.get("scripts", True):
-            tab.wait_for_selector(".mha-live .said")
-        return tab
-
-    return open_it
-
-
-def computed(tab, name, **settings):
-    """What the script finds for settings, the others as at the start."""
-    return tab.evaluate(
-        "([name, s]) => { const f = mhaLive.figures[name]; return f.compute({...f.start, ...s}); }", [name, settings]
-    )
-
-
-def said(tab):
-    return tab.inner_text(".mha-live .said")
 
 
 # ---- all figures
@@ -74,10 +28,15 @@ def test_a_figure_is_in_one_chapter_with_a_task_and_a_text_for_those_who_cannot_
     assert len(PLACES[name]) == 1
     text = SOURCES[PLACES[name][0]]
     at = text.index(f'data-live=\\"{name}\\"')
-    assert "**Your task:**" in text[at - 2500 : at]
+    assert "**Your task:**" in text[max(0, at - 2500) : at]
     still = re.search(r'<p class=\\"still\\">(.*?)</p>', text[at:], re.DOTALL)
     assert still is not None
     assert len(still[1].split()) > 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_costs_a_page_few_bytes(name):
+    assert (STATIC / "live" / f"{name}.js").stat().st_size <= 8192
 
 
 def test_the_colors_are_those_of_all_figures():
@@ -105,7 +64,7 @@ def test_the_keyboard_moves_each_control(live, name):
     controls = tab.locator(".mha-live .controls :is(input[type=range], select, button, input[type=checkbox])")
     assert controls.count() > 0
     for n in range(controls.count()):
-        before = tab.evaluate("JSON.stringify(document.querySelector('.mha-live').mha.settings)")
+        before = settings(tab)
         one = controls.nth(n)
         if one.is_disabled():
             continue
@@ -113,8 +72,7 @@ def test_the_keyboard_moves_each_control(live, name):
         kind = one.evaluate("e => e.type")
         low = kind == "range" and one.evaluate("e => e.value === e.max")
         one.press("ArrowLeft" if low else {"range": "ArrowRight", "select-one": "ArrowDown"}.get(kind, "Space"))
-        after = tab.evaluate("JSON.stringify(document.querySelector('.mha-live').mha.settings)")
-        assert after != before, one.evaluate("e => e.outerHTML")
+        assert settings(tab) != before, one.evaluate("e => e.outerHTML")
 
 
 @pytest.mark.slow

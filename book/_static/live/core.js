@@ -7,7 +7,7 @@
   const SVG = "http://www.w3.org/2000/svg";
 
   function add(node, children) {
-    node.append(...children.flat().filter((one) => one !== null && one !== undefined && one !== false));
+    node.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
     return node;
   }
 
@@ -25,6 +25,37 @@
     return made;
   };
   live.text = (x, y, text, attributes = {}) => live.drawn("text", { x, y, ...attributes }, String(text));
+
+  /* A part of a drawing to drag with mouse or finger: `move(x, y)` is told where the pointer is, in units of the drawing.
+     The drawing is made anew while somebody drags, so the figure listens. A slider must do the same for a keyboard. */
+  live.drag = (part, figure, move) => {
+    part.classList.add("drag");
+    part.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // no scrolling
+    part.addEventListener("pointerdown", (down) => {
+      down.preventDefault();
+      const moved = (event) => {
+        const matrix = figure.place.querySelector(".picture svg").getScreenCTM().inverse();
+        const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix);
+        move(x, y);
+      };
+      const end = new AbortController(), until = { signal: end.signal };
+      figure.place.setPointerCapture(down.pointerId);
+      figure.place.addEventListener("pointermove", moved, until);
+      figure.place.addEventListener("lostpointercapture", () => end.abort(), until);
+    });
+  };
+
+  /* Lines of code with a button that copies them; it selects them, which works in a page opened as a file, too. */
+  live.code = (lines) => {
+    const pre = live.element("pre", { textContent: lines, tabIndex: 0 });
+    const copy = live.element("button", { type: "button", textContent: "Copy" });
+    copy.dataset.key = "copy";
+    copy.addEventListener("click", () => {
+      getSelection().selectAllChildren(pre);
+      document.execCommand("copy");
+    });
+    return live.element("div", { className: "code" }, pre, copy);
+  };
 
   /* ---- controls: each belongs to one setting of the figure; `change(value)` sets it */
 
@@ -124,6 +155,7 @@
   }
 
   const beginAll = () => document.querySelectorAll(".mha-live").forEach(begin);
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", beginAll);
-  else setTimeout(beginAll);
+  /* Not before DOMContentLoaded: between two deferred scripts the page is "interactive", and the figures' come later. */
+  if (document.readyState === "complete") setTimeout(beginAll);
+  else document.addEventListener("DOMContentLoaded", beginAll);
 })();
