@@ -9,7 +9,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -147,15 +147,17 @@ class Code(NamedTuple):
 
 
 @checked
-def course_code(part: Literal["training", "test"] = "training") -> list[Program]:
+def course_code(part: str = "training") -> list[Program]:
     """Read functions and methods of this course's package as they were in November 2026, mixed.
 
     Decorators, docstrings, comments and type annotations are left out. Like ``mha.data.tasks.course_text`` the code
     does not change with the package, nor with the version of Python.
 
-    :param part: "training" unless given; the functions of "test" are from other files.
+    :param part: "training" unless given, or "test", which is from other files.
     :Taught in: reading_heads.
     """
+    if part not in ("training", "test"):
+        raise ValueError(f"part = {part!r}: take 'training' or 'test'")
     text = Path(__file__).with_name("course_code.txt").read_text("utf8")
     functions = text.split("\n# test\n")[part == "test"].split("\n\n\n")
     return [read_program(function.strip("\n") + "\n") for function in functions]
