@@ -674,7 +674,7 @@ FREE = {
     ("Gates", "log_a"), ("Gates", "low"), ("HeadView", "item"), ("offset", "steps"), ("separator", "marks"),
     ("Characters", "texts"), ("smooth", "losses"), ("Diagram", "arrows"), ("grid", "rows"), ("grid", "columns"),
     ("tiles", "rows"), ("read_program", "source"), ("LinearBias", "steep"), ("all_reduce_bytes", "numbers"),
-    ("functions", "modules"), ("forward", "q"),  # the router of the paper does not ask the queries
+    ("forward", "q"),  # the router of the paper does not ask the queries
     ("attend_with_sink", "scale"), ("SinkAttention", "sink"), ("from_plain", "sink"),
     ("round_to_bits", "along"),  # an axis, counted from the last one
     ("attend_with_sink", "q"), ("attend_with_sink", "sink"),  # a kernel of torch takes NaN scores for hidden ones

@@ -36,16 +36,16 @@ def training_code() -> Code:
 
     :Taught in: reading_heads.
     """
-    return python_source.numbered(python_source.functions())
+    return python_source.numbered(python_source.course_code())
 
 
 @cache
 def test_set() -> TestSet:
-    """Draw 100 pieces of code from modules that are in no lesson, and 100 repeats, of 64 tokens each.
+    """Draw 100 pieces of code from files that are in no lesson, and 100 repeats, of 64 tokens each.
 
     :Taught in: reading_heads.
     """
-    unseen = python_source.numbered(python_source.functions(python_source.UNSEEN), like=training_code())
+    unseen = python_source.numbered(python_source.course_code("test"), like=training_code())
     random = torch.Generator().manual_seed(99)
     python, names = python_source.pieces(unseen, 100, 64, generator=random)
     return TestSet(python, names, texts.repeats(100, 64, generator=random))

@@ -1,15 +1,14 @@
-"""Functions of Python's standard library as numbers, with the true place where each name got its value.
+"""Functions of this course's package as numbers, with the true place where each name got its value.
 
 :Taught in: reading_heads.
 """
 
 import ast
 import io
-import textwrap
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -28,6 +27,16 @@ SCOPES: tuple[type[ast.AST], ...] = (ast.FunctionDef, ast.AsyncFunctionDef, ast.
 
 
 SCOPES += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+# Since Python 3.12 an f-string is several tokens; what is inside one is left out, as older Pythons do.
+OPENS, CLOSES = (
+    {number for number, name in tokenize.tok_name.items() if name in names}
+    for names in (("FSTRING_START", "TSTRING_START"), ("FSTRING_END", "TSTRING_END"))
+)
+
+
+STRINGS = tuple(getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name))
 
 
 Place = tuple[int | None, int | None]  # line and column
@@ -51,24 +60,44 @@ def read_program(source: str) -> Program:
 
     "Last" is by the order of the text, and in ``x = x + 1`` the right side comes first. Arguments, assignments and loop
     variables set a name, within one function; what is inside a class, a lambda or a comprehension is left out. A name
-    that is not set before its use has no target.
+    that is not set before its use has no target. An f-string is one token, whatever it holds.
 
     :param source: the text of the program.
     :Raises: ValueError for a text that is no Python.
     :Taught in: reading_heads.
     """
+    source = io.StringIO(source, newline=None).read()  # whatever ends its lines
     try:
         tree = ast.parse(source)
-        tokens = [t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in LEFT_OUT]
-    except (SyntaxError, tokenize.TokenError) as error:
+        tokens = [token for token in _tokens(source) if token.type not in LEFT_OUT]
+    except (SyntaxError, ValueError, tokenize.TokenError) as error:
         raise ValueError(f"this is no Python: {error}") from error
     places = {token.start: n for n, token in enumerate(tokens) if token.type == tokenize.NAME}
     names = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
-    lines = source.splitlines()
+    lines = source.split("\n")
     for scope in ast.walk(tree):
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
             _link(scope, names, places, lines)
     return Program([SHOWN.get(token.type, token.string) for token in tokens], names)
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Cut a text into tokens as Python 3.11 does: an f-string, with those inside it, is one string."""
+    lines = source.split("\n")
+    first: tokenize.TokenInfo | None = None
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in OPENS:
+            first, depth = first or token, depth + 1
+        if first is None:
+            yield token
+        elif token.type in CLOSES:
+            depth -= 1
+            if not depth:
+                (top, left), (bottom, right) = first.start, token.end
+                string = "\n".join([*lines[top - 1 : bottom - 1], lines[bottom - 1][:right]])[left:]
+                yield tokenize.TokenInfo(tokenize.STRING, string, first.start, token.end, first.line)
+                first = None
 
 
 def _link(scope: ast.AST, names: Tensor, places: dict, lines: list[str]) -> None:
@@ -78,7 +107,7 @@ def _link(scope: ast.AST, names: Tensor, places: dict, lines: list[str]) -> None
     for node, end in _inside(scope):
         name = node.arg if isinstance(node, ast.arg) else node.id
         start = node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode())  # ast counts bytes
-        if start in places:  # inside an f-string older Pythons have no tokens
+        if start in places:
             used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             found.append((start if used or end is None else end, places[start], name, used))
     for _, place, name, used in sorted(found):
@@ -93,20 +122,11 @@ def _inside(scope: ast.AST, end: Place | None = None) -> Iterator[tuple[ast.Name
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, (ast.Name, ast.arg)):
             yield node, end
-        if not isinstance(node, SCOPES):
+        if not isinstance(node, (*SCOPES, *STRINGS)):
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
                 yield from _inside(node, (node.end_lineno, node.end_col_offset))
             else:
                 yield from _inside(node, end)
-
-
-LEARNED = (
-    "argparse", "ast", "calendar", "configparser", "csv", "difflib", "fractions", "gettext", "mailbox", "optparse",
-    "pickle", "random", "shutil", "statistics",
-)  # fmt: skip
-
-
-UNSEEN = ("cmd", "copy", "imaplib", "poplib", "shlex", "string", "textwrap", "weakref")
 
 
 STANDINS = 32  # tokens that replace the many rare names
@@ -127,22 +147,20 @@ class Code(NamedTuple):
 
 
 @checked
-def functions(modules: Iterable[str] = LEARNED) -> list[Program]:
-    """Read all functions and methods of some modules of Python's standard library; comments are left out.
+def course_code(part: str = "training") -> list[Program]:
+    """Read functions and methods of this course's package as they were in November 2026, mixed.
 
-    :param modules: the names of the modules; ``LEARNED`` unless given.
-    :Raises: ValueError for a module that is not written in Python.
+    Decorators, docstrings, comments and type annotations are left out. Like ``mha.data.tasks.course_text`` the code
+    does not change with the package, nor with the version of Python.
+
+    :param part: "training" unless given, or "test", which is from other files.
     :Taught in: reading_heads.
     """
-    found = []
-    for module in modules:
-        spec = find_spec(module) if all(part.isidentifier() for part in module.split(".")) else None
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            raise ValueError(f"modules hold {module!r}, which has no Python source: take another module")
-        with tokenize.open(spec.origin) as file:
-            source = file.read()
-        found += [read_program(text) for text in _cut(source)]
-    return found
+    if part not in ("training", "test"):
+        raise ValueError(f"part = {part!r}: take 'training' or 'test'")
+    text = Path(__file__).with_name("course_code.txt").read_text("utf8")
+    functions = text.split("\n# test\n")[part == "test"].split("\n\n\n")
+    return [read_program(function.strip("\n") + "\n") for function in functions]
 
 
 @checked
@@ -195,26 +213,6 @@ def pieces(
     start = torch.randint(len(code.tokens) - n, (count, 1), generator=generator)
     places = start + torch.arange(n)
     return code.tokens[places], code.set_at[places][:, :, None] == places[:, None]
-
-
-def _cut(source: str) -> list[str]:
-    """List the text of each function of the module or of a class, without its indentation."""
-    lines, texts = source.splitlines(keepends=True), []
-    for scope in ast.walk(ast.parse(source)):
-        for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
-            if isinstance(node, ast.FunctionDef):
-                text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
-                texts += [text] if _complete(text) else []
-    return texts
-
-
-def _complete(text: str) -> bool:
-    """Say whether a cut text is Python by itself; a text in it that begins at the left edge spoils the indentation."""
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
 
 
 def _known(tokens: Sequence[str], number: dict[str, int]) -> list[int]:

@@ -38,5 +38,5 @@ def test_fitting_lowers_what_the_model_pays_and_repeats_itself_with_the_same_see
 
 def test_lessons_and_examination_are_large_enough():
     assert len(code_reader.training_code().tokens) > 80_000
-    unseen = python_source.functions(python_source.UNSEEN)
+    unseen = python_source.course_code("test")
     assert len(python_source.numbered(unseen, like=code_reader.training_code()).tokens) > 15_000

@@ -1,6 +1,7 @@
 """Texts for reading heads: Python with the truth about names, repeats, brackets; and the optimizer that learns them."""
 
-import ast
+import hashlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,38 +11,109 @@ from mha.data import python_source, texts
 from mha.data.python_source import read_program
 from mha.models import LanguageModel, Muon, MuonAndAdamW
 
+PARTS = {"training": "37bb115661e91235", "test": "9ad162b535691716"}
+
+
+# Tokens, separated by spaces, and which name goes back to which, as Python 3.11 cuts these programs.
+F_STRINGS = {
+    "x = f'{a}'\n": (
+        "x = f'{a}' ⏎",
+        [],
+    ),
+    "a = 1\nx = f'' + f'{a}' + a\n": (
+        "a = 1 ⏎ x = f'' + f'{a}' + a ⏎",
+        [[10, 0]],
+    ),
+    'a = 1\nx = rf"\\d{a}" "b" F\'{a:{a}.{a}}\'\n': (
+        'a = 1 ⏎ x = rf"\\d{a}" "b" F\'{a:{a}.{a}}\' ⏎',
+        [],
+    ),
+    'a = 1\nx = f"{a!r:>{a}}{{b}}" + a\n': (
+        'a = 1 ⏎ x = f"{a!r:>{a}}{{b}}" + a ⏎',
+        [[8, 0]],
+    ),
+    'a = 1\nx = f"ä{a}é" + a; y = a\n': (
+        'a = 1 ⏎ x = f"ä{a}é" + a ; y = a ⏎',
+        [[8, 0], [12, 0]],
+    ),
+    'a = 1\nx = f"""\n{a}\n{f\'{a}\'}"""\ny = a\n': (
+        'a = 1 ⏎ x = f"""\n{a}\n{f\'{a}\'}""" ⏎ y = a ⏎',
+        [[10, 0]],
+    ),
+    'def f(a):\n    return f"{a:{f\'{a}\'}}", f"{(b:=a)}", b, a\n': (
+        'def f ( a ) : ⏎ ⇥ return f"{a:{f\'{a}\'}}" , f"{(b:=a)}" , b , a ⏎ ⇤',
+        [[15, 3]],
+    ),
+    'a = 1\nx = (f"{a}"\n     f"{a}", a)\n': (
+        'a = 1 ⏎ x = ( f"{a}" f"{a}" , a ) ⏎',
+        [[10, 0]],
+    ),
+    'a = 1\nb = f"{a=}" if a else f\'{a["k"]}\'\n': (
+        'a = 1 ⏎ b = f"{a=}" if a else f\'{a["k"]}\' ⏎',
+        [[8, 0]],
+    ),
+    "a = f'{x:%Y-%m}'  # a {comment}\n": (
+        "a = f'{x:%Y-%m}' ⏎",
+        [],
+    ),
+    "f'\\N{HYPHEN}{a}', 1 if a else 2": (
+        "f'\\N{HYPHEN}{a}' , 1 if a else 2 ⏎",
+        [],
+    ),
+}
+
 
 def random(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture(scope="module")
-def code():
-    return python_source.numbered(python_source.functions(["textwrap", "copy"]), size=40)
+def some():
+    """A few functions, quickly read."""
+    return python_source.course_code("test")[:60]
+
+
+@pytest.fixture(scope="module")
+def code(some):
+    return python_source.numbered(some, size=40)
 
 
 # ---- Python
 
 
-def test_functions_of_classes_and_modules_are_found_but_not_those_inside_functions():
-    found = [program.tokens for program in python_source.functions(["copy"])]
-    names = [words[words.index("def") + 1] for words in found]
-    with open(__import__("copy").__file__, encoding="utf8") as file:
-        tree = ast.parse(file.read())
-    scopes = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef))]
-    assert sorted(names) == sorted(f.name for scope in scopes for f in scope.body if isinstance(f, ast.FunctionDef))
+def test_the_frozen_code_does_not_change():
+    text = Path(python_source.__file__).with_name("course_code.txt").read_text("utf8")
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "8e3b6b4ec1f95134"
+    assert text.isascii()
 
 
-def test_a_module_without_python_source_is_refused():
-    with pytest.raises(ValueError, match="modules hold 'math', which has no Python source"):
-        python_source.functions(["math"])
-    with pytest.raises(ValueError, match="modules hold 'no_such_module', which has no Python source"):
-        python_source.functions(["no_such_module"])
+def test_each_function_is_read_by_itself_and_is_in_one_part_only():
+    parts = [[" ".join(program.tokens) for program in python_source.course_code(part)] for part in PARTS]
+    assert [len(functions) for functions in parts] == [1049, 210]
+    together = [*parts[0], *parts[1]]
+    assert len(set(together)) == len(together)
+    assert all(function.startswith("def ") for function in together)
 
 
-def test_a_text_at_the_left_edge_does_not_break_the_reading():
-    source = "class A:\n    def f(self):\n        return '''\nleft'''\n    def g(self):\n        return 1\n"
-    assert [ast.parse(text).body[0].name for text in python_source._cut(source)] == ["g"]
+def test_the_frozen_code_is_the_same_in_every_python():
+    for part, known in PARTS.items():
+        programs = python_source.course_code(part)
+        tokens = "\0".join(token for program in programs for token in program.tokens)
+        names = str([program.names.nonzero().tolist() for program in programs])
+        assert hashlib.sha256((tokens + names).encode()).hexdigest()[:16] == known
+
+
+def test_a_part_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="part = 'lessons': take 'training' or 'test'"):
+        python_source.course_code("lessons")
+
+
+@pytest.mark.parametrize("source", F_STRINGS)
+def test_an_f_string_is_one_token_as_in_python_3_11(source):
+    program = read_program(source)
+    tokens, names = F_STRINGS[source]
+    assert program.tokens == tokens.split(" ")
+    assert program.names.nonzero().tolist() == names
 
 
 def test_rare_names_keep_one_stand_in_within_a_function():
@@ -57,9 +129,9 @@ def test_rare_names_keep_one_stand_in_within_a_function():
 
 
 def test_every_use_of_a_name_goes_back_to_the_same_word(code):
-    words, names = python_source.pieces(code, 64, 40, generator=random())
-    assert words.shape == (64, 40)
-    assert names.shape == (64, 40, 40)
+    words, names = python_source.pieces(code, 128, 40, generator=random())
+    assert words.shape == (128, 40)
+    assert names.shape == (128, 40, 40)
     batch, use, place = names.nonzero(as_tuple=True)
     assert len(batch) > 50
     assert (place < use).all()
@@ -67,17 +139,16 @@ def test_every_use_of_a_name_goes_back_to_the_same_word(code):
     assert names.sum(-1).max() == 1
 
 
-def test_the_truth_about_names_is_that_of_the_whole_function(code):
-    programs = python_source.functions(["textwrap", "copy"])
-    uses = torch.cat([program.names.any(1) for program in programs])
+def test_the_truth_about_names_is_that_of_the_whole_function(some, code):
+    uses = torch.cat([program.names.any(1) for program in some])
     assert torch.equal(code.set_at >= 0, uses)
-    ends = torch.tensor([len(program.tokens) for program in programs]).cumsum(0)
+    ends = torch.tensor([len(program.tokens) for program in some]).cumsum(0)
     use = uses.nonzero()[:, 0]
     assert torch.equal(torch.bucketize(use, ends, right=True), torch.bucketize(code.set_at[use], ends, right=True))
 
 
 def test_other_texts_use_the_same_numbers(code):
-    other = python_source.numbered(python_source.functions(["shlex"]), like=code)
+    other = python_source.numbered(python_source.course_code("test")[60:80], like=code)
     assert other.names == code.names
     assert other.tokens.max() < len(code.names)
 
