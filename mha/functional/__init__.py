@@ -1,6 +1,7 @@
 """Tensors in, tensors out: attention without parameters of its own."""
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
+from mha.functional.conversion import fit_balanced_latent, mix_heads, principal_mixing
 from mha.functional.core import Changes
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
@@ -49,6 +50,7 @@ __all__ = [
     "delta_rule",
     "delta_weights",
     "entmax",
+    "fit_balanced_latent",
     "fit_latent",
     "fit_shared",
     "from_additive",
@@ -67,8 +69,10 @@ __all__ = [
     "llama3_rates",
     "longrope_attention_factor",
     "merge_heads",
+    "mix_heads",
     "padding_mask",
     "positive_features",
+    "principal_mixing",
     "rotary_rates",
     "round_to_bits",
     "sliding_window",
