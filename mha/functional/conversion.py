@@ -4,7 +4,7 @@ Rotary positions rotate pair p of every head by the same angle. So an orthogonal
 pair and equal for both of its channels, commutes with them: queries and keys that are both mixed by it give the old
 scores.
 
-:Taught in: converting.
+:Taught in: cache_and_sharing.
 """
 
 import torch
@@ -30,13 +30,14 @@ def principal_mixing(keys: Float[Tensor, "g n d"], layout: str = "half") -> Floa
     :Shapes: returns one orthogonal matrix for each pair of channels, (d / 2, g, g).
     :Raises: ValueError for an odd or empty axis, for keys that are all zero, and for another layout.
     :Source: Meng et al. 2025, "TransMLA".
-    :Taught in: converting.
+    :Taught in: cache_and_sharing.
     """
     two = _two(keys, layout, "keys").double()
     if not two.any():
         raise ValueError(f"keys of shape {tuple(keys.shape)} are all zero: no direction is longer than another")
     products = torch.einsum("agnp,ahnp->pgh", two, two)
-    return torch.linalg.eigh(products).eigenvectors.flip(-1).mT.to(keys)
+    directions: Tensor = torch.linalg.eigh(products).eigenvectors  # columns, the shortest first
+    return directions.flip(-1).mT.to(keys)
 
 
 @checked
@@ -54,7 +55,7 @@ def mix_heads(
     :Raises: ValueError where the matrices are not orthogonal, or where their number or size does not fit; TypeError
         for another type than that of the heads.
     :Source: Meng et al. 2025, "TransMLA".
-    :Taught in: converting.
+    :Taught in: cache_and_sharing.
     """
     two = _two(heads, layout, "heads")
     check_finite(mixing=mixing)
@@ -108,7 +109,7 @@ def fit_balanced_latent(
     :Shapes: as :func:`fit_latent`.
     :Raises: ValueError as :func:`fit_latent`.
     :Source: Meng et al. 2025, "TransMLA".
-    :Taught in: converting.
+    :Taught in: cache_and_sharing.
     """
     check_finite(w_k=w_k, w_v=w_v)
     if tokens is not None:
