@@ -160,6 +160,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "LinearBias.take_heads.heads": lambda: 4,
     "LinearBias.take_heads.chosen": lambda: [0, 2],
     "check_mask.mask": lambda: torch.ones(2, 4, 3, 3, dtype=torch.bool),
+    "mix_heads.mixing": lambda: torch.linalg.qr(torch.rand(2, 4, 4)).Q,
     "fit_shared.matrices": lambda: torch.rand(4, 16, 4),
     "keep_largest.matrices": lambda: torch.rand(4, 16, 4),
     "Shared.error.matrices": lambda: torch.rand(4, 16, 4),

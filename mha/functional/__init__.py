@@ -2,6 +2,7 @@
 
 from mha.functional.attention import attend, attention_weights, merge_heads, split_heads
 from mha.functional.compressed_entries import compress_blocks, finished_entries, rotate_last
+from mha.functional.conversion import fit_balanced_latent, mix_heads, principal_mixing
 from mha.functional.core import Changes
 from mha.functional.decomposition import Shared, fit_shared, keep_largest
 from mha.functional.entmax import entmax
@@ -52,6 +53,7 @@ __all__ = [
     "delta_weights",
     "entmax",
     "finished_entries",
+    "fit_balanced_latent",
     "fit_latent",
     "fit_shared",
     "from_additive",
@@ -70,8 +72,10 @@ __all__ = [
     "llama3_rates",
     "longrope_attention_factor",
     "merge_heads",
+    "mix_heads",
     "padding_mask",
     "positive_features",
+    "principal_mixing",
     "rotary_rates",
     "rotate_last",
     "round_to_bits",
