@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mha.checks import check_whole, checked
+from mha.checks import checked
 
 TAGS = ("PRONOUN", "DETERMINER", "NOUN", "VERB")
 
@@ -130,23 +130,6 @@ def _draw(words: tuple[str, ...], count: int, generator: torch.Generator) -> Ten
     return WORDS.index(words[0]) + torch.randint(len(words), (count,), generator=generator)
 
 
-@checked
-def english(topics: int | None = None) -> str:
-    """Return some 450,000 characters of English: the help texts that come with every Python.
-
-    They differ a little from one version of Python to the next.
-
-    :param topics: how many of them; all unless given.
-    :Source: the module ``pydoc_data.topics`` of the standard library.
-    :Taught in: output_projection.
-    """
-    if topics is not None:
-        check_whole(topics=topics)
-    from pydoc_data.topics import topics as texts
-
-    return "\n".join(texts[name] for name in sorted(texts)[:topics])
-
-
 @cache
 def course_text() -> str:
     """Return some 270,000 characters of English: paragraphs of this course as they were in November 2026, mixed.
@@ -154,6 +137,6 @@ def course_text() -> str:
     Code, formulas, tables and every character beyond ASCII are left out. The text does not change with the course, nor
     with the version of Python, so that what is learned from it is the same everywhere.
 
-    :Taught in: choosing.
+    :Taught in: output_projection, choosing.
     """
     return Path(__file__).with_name("course_text.txt").read_text("utf8").rstrip("\n")
