@@ -458,7 +458,10 @@ class Decay(nn.Module):
         self.up.bias.copy_(step + (-torch.expm1(-step)).log())  # the inverse of softplus
 
     def forward(self, x: Float[Tensor, "b n m"]) -> Tensor:
-        """Return log α, (b, h, n), or (b, h, n, d)."""
+        """Return log α, (b, h, n), or (b, h, n, d).
+
+        :param x: the input of the layer, (b, n, d_model).
+        """
         wide = torch.promote_types(x.dtype, torch.float32)
         steps = F.softplus(self.up(x if self.down is None else self.down(x)).to(wide))
         rate = self.rate.to(wide).exp()

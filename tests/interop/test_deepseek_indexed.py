@@ -45,7 +45,7 @@ def test_more_tokens_than_are_chosen_give_their_output_both_ways():
     assert isinstance(layer, mha.IndexedLatentAttention)
     assert (layer.k, layer.indexer.layout, layer.positions.layout) == (K, "half", "interleaved")
     scores = layer.index(x, is_causal=True).sort(-1, descending=True).values[:, K:]
-    assert (scores[..., K - 1] - scores[..., K]).abs().min() > 1e-4  # no ties: of equal scores they choose any
+    assert (scores[..., K - 1] - scores[..., K]).abs().min() > 1e-5  # no ties: of equal scores they choose any
     for absorb in (False, True):
         assert error(layer(x, is_causal=True, absorb=absorb), run(module, rotary, x)) < 1e-6
     new, _ = theirs()
