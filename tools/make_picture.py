@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "notebooks" / "10_reading_heads.ipynb"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 THEMES = {"light": ("#ffffff", "#1f2328"), "dark": ("#0d1117", "#e6edf3")}
-LAYER, HEAD, WORD, ROWS, WIDTH = 1, 0, 17, 19, 600  # the second `area`, and so many of the words
+LAYER, HEAD, WORD, ROWS, WIDTH = 1, 2, 17, 19, 600  # the second `area`, and so many of the words
 PAGE = """<!DOCTYPE html><html lang="en" data-theme="%s"><meta charset="utf-8"><style>
 body { margin: 0; padding: 12px; width: 576px; background: %s; color: %s; color-scheme: %s; }
 .mha-hv { max-width: none !important; }
