@@ -272,6 +272,7 @@ KINDS = {  # one page of each kind, with what only such pages have
     "notebooks/02_why_scale.html": "details.tryit",  # an editor, sliders, figures, formulas, a quiz
     "notebooks/03_masking.html": "figure.mha-frames",
     "notebooks/10_reading_heads.html": ".mha-hv",
+    "notebooks/13_cache_and_sharing.html": ".mha-live",  # a figure to move
     "search.html": "form",
 }
 
@@ -478,7 +479,7 @@ def test_a_figure_opens_large_by_the_keyboard_and_closes_again(open_page):
 @pytest.mark.parametrize(
     ("page", "part", "opener", "picture"),
     [
-        ("notebooks/12_counting_cost.html", ".mha-frames", "button.large", "svg:visible"),
+        ("notebooks/02_why_scale.html", ".mha-frames", "button.large", "svg:visible"),
         ("notebooks/10_reading_heads.html", ".mha-hv", "button.whole", ".middle"),
     ],
 )
