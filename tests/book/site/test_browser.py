@@ -435,9 +435,10 @@ def test_where_python_cannot_start_the_page_says_what_is_missing(open_page, page
 
 
 LETTERS = """() => [...document.querySelectorAll('figure svg text')].filter(e => e.checkVisibility()).map(e =>
-  [e.textContent, parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a]).filter(([, size]) => size < 10.9)"""
+  [e.textContent, parseFloat(getComputedStyle(e).fontSize) * Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b)]
+).filter(([, size]) => size < 10.9)"""  # of turned letters, too
 WITH_DRAWINGS = [
-    page for page in NOTEBOOKS if re.search(r"mha-(drawing|frames)", (SITE / page).read_text(encoding="utf-8"))
+    page for page in NOTEBOOKS if re.search(r"mha-(drawing|frames|live)", (SITE / page).read_text(encoding="utf-8"))
 ]
 
 
