@@ -7,6 +7,7 @@ one that does not fit is looked at in detail, to say why.
 :Taught in: why_attention, masking.
 """
 
+from collections.abc import Collection
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -246,6 +247,12 @@ def input_widths(d_model: int, kdim: int | None, vdim: int | None) -> tuple[int,
     if kdim < 1 or vdim < 1:
         raise ValueError(f"kdim = {kdim}, vdim = {vdim}: each must be at least 1")
     return kdim, vdim
+
+
+def check_replaced(replaced: Collection[str]) -> None:
+    """Refuse names that are none of the four projections."""
+    if isinstance(replaced, str) or not set(replaced) <= {"W_q", "W_k", "W_v", "W_o"}:
+        raise ValueError(f"replaced = {described(replaced)}: give names of projections, such as ('W_k', 'W_v')")
 
 
 def check_groups(heads: int, kv_heads: int) -> None:

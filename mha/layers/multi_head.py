@@ -100,6 +100,7 @@ class Heads(nn.Module):
         check_dropout(dropout)
         self.dropout, self.positions = dropout, positions
         inner, shared = heads * self.d_head, self.kv_heads * self.d_head
+        inputs.check_replaced(replaced)
         place = {x: "meta" if f"W_{x}" in replaced else device for x in "qkvo"}
         self.W_q = nn.Linear(d_model, inner, bias="q" in with_bias, device=place["q"], dtype=dtype)
         self.W_k = nn.Linear(kdim, shared, bias="k" in with_bias, device=place["k"], dtype=dtype)
