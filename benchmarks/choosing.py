@@ -54,7 +54,7 @@ def save(found):
     """Store everything."""
     new = results.STORE.with_suffix(".new")
     new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf8", newline="\n")
-    new.replace(results.STORE)  # whoever reads meanwhile finds the old file, whole
+    new.replace(results.STORE)  # another program that reads meanwhile finds the old file, whole
     results.stored.cache_clear()
 
 

@@ -103,7 +103,7 @@ def test_own_numbers_give_the_bytes_of_the_formula(live):
 
 
 @pytest.mark.slow
-def test_who_moves_a_number_of_a_model_has_numbers_of_his_own(live):
+def test_a_number_of_a_model_that_is_moved_makes_it_your_numbers(live):
     tab = live("cache")
     tab.locator("input[name=kv]").press("ArrowRight")
     assert tab.locator("select").input_value() == "your numbers"

@@ -76,7 +76,7 @@
       { name: "width", label: "Head width", values: [32, 64, 80, 96, 128, 192, 256, 512] },
       { label: "Next token", press: (s) => ({ tokens: (s.tokens % SHOWN) + 1 }) },
     ],
-    /* A model fills in its numbers where all its layers are alike; whoever moves one of them has numbers of his own. */
+    /* A model fills in its numbers where all its layers are alike; if the reader moves one of them, they are no longer the model's. */
     settle(s, changed) {
       if (changed.includes("model") && s.model !== OWN) {
         const { layers, kv, width, plain } = presets.models[s.model];
