@@ -31,7 +31,7 @@ def of_chapter(path):
 
 def told(path):
     """The paragraphs about a chapter, without its terms and side rooms."""
-    return "\n".join(re.findall(r"^\*\*(?:看到什么|小结)。\*\*.*", of_chapter(path), re.MULTILINE))
+    return "\n".join(re.findall(r"^\*\*(?:实验|小结)\*\*：.*", of_chapter(path), re.MULTILINE))
 
 
 @cache
@@ -70,7 +70,7 @@ def test_every_chapter_has_its_place_and_its_english_title():
     assert all(heading.endswith("？") for heading in numbered), "a question"
     for path in CHAPTERS:
         assert f"](../notebooks/{path.name})\n" in of_chapter(path)
-        assert 2 <= len(re.findall("[。？]", told(path).split("**小结。**")[1])) <= 8
+        assert 2 <= len(re.findall("[。？]", told(path).split("**小结**：")[1])) <= 8
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.name[:2])
@@ -109,7 +109,7 @@ def questions():
 @pytest.mark.parametrize(("question", "answer"), questions(), ids=[f"{n}" for n, _ in enumerate(questions(), 1)])
 def test_an_answer_is_short_and_has_a_place_that_shows_its_numbers(question, answer):
     assert question.endswith("？")
-    text, shown = answer.split("\n见")
+    text, shown = answer.split("\n详见：")
     assert len(re.findall(HAN, text)) <= 200
     linked = [BOOK / name if name else BOOK / "questions.md" for name, _ in LINK.findall(shown)]
     assert linked
@@ -161,7 +161,7 @@ def terms_of(path):
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.name[:2])
 def test_the_terms_of_a_chapter_are_those_of_the_lists(path):
-    assert re.findall(r"^\*\*术语。\*\* (.*)。$", of_chapter(path), re.MULTILINE) == [terms_of(path)]
+    assert re.findall(r"^\*\*术语\*\*：(.*)。$", of_chapter(path), re.MULTILINE) == [terms_of(path)]
 
 
 def test_both_lists_of_terms_say_the_same_in_chinese():
