@@ -48,7 +48,7 @@ FILTER = """
 ## The exhibits
 
 ```{{raw}} html
-<link rel="stylesheet" href="../_static/museum.css">
+{style}
 <script defer src="../_static/museum.js"></script>
 <div class="museum-filter" data-museum="{museum}"></div>
 ```
@@ -66,6 +66,8 @@ axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in
 `torch.nn.functional`. The {count} bugs behind it are in the [bug museum](bug_museum.md), with sources.
 
 """
+
+STYLE = '<link rel="stylesheet" href="../_static/museum.css">'
 
 ROWS = """
 (rows-that-see-nothing)=
@@ -90,6 +92,12 @@ def data():
 def symptoms():
     """All symptoms in their order."""
     return [one for area in data()["areas"] for one in area["symptoms"]]
+
+
+def unfiled(titles):
+    """The exhibits that have no symptom, and the titles among the symptoms that no exhibit has."""
+    filed = {title for one in symptoms() for title in exhibits(one)}
+    return sorted(filed.symmetric_difference(titles))
 
 
 def exhibits(symptom):
@@ -168,7 +176,7 @@ def museum_page():
         f"| {symptom_link(one)} | {' · '.join(map(exhibit, exhibits(one)))} |" for one in symptoms() if exhibits(one)
     ]
     found = html.escape(json.dumps(museum(), ensure_ascii=False, separators=(",", ":")))
-    parts = [HEAD + "\n".join(rows) + "\n" + FILTER.format(museum=found)]
+    parts = [HEAD + "\n".join(rows) + "\n" + FILTER.format(style=STYLE, museum=found)]
     for number, e in enumerate(EXHIBITS, start=1):
         filed = ", ".join(symptom_link(one) for one in symptoms() if e.title in exhibits(one))
         parts.append(
@@ -218,6 +226,7 @@ def symptoms_page():
     for area in data()["areas"]:
         parts[0] += f"- **{area['area']}**: {' · '.join(map(symptom_link, area['symptoms']))}\n"
     parts[0] += "- {ref}`Rows that see nothing <rows-that-see-nothing>`: what each function of torch makes of them\n"
+    parts[0] += f"\n```{{raw}} html\n{STYLE}\n```\n"
     for area in data()["areas"]:
         parts.append(f"## {area['area']}\n")
         for one in area["symptoms"]:
