@@ -125,7 +125,7 @@ def test_every_link_into_the_museum_finds_exhibits_there():
 
 
 def outputs(call):
-    """What `call` makes of a query that sees nothing: the leaves, its row, the other rows, and the mean of the values."""
+    """What `call` makes of a query that sees nothing: the leaves, its row, the other rows, the mean of all values."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3))
     see = torch.ones(4, 4, dtype=torch.bool).tril()
