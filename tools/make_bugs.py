@@ -202,9 +202,9 @@ def written(cause):
     """A cause as an entry of a list."""
     block = "\n".join(f"   {line}".rstrip() for line in f"```python\n{lines(cause)}\n```".splitlines())
     numbers = {e.title: number for number, e in enumerate(EXHIBITS, start=1)}
-    links = [f"Explained in {link(cause['place'])}"]
+    links = [f"Explained in {link(cause['place'])}"] if "place" in cause else []
     links += [exhibit(title, f"exhibit {numbers[title]}, {title}") for title in cause.get("bugs", ())]
-    return f"1. {cause['what']}\n\n{block}\n\n   {' · '.join(links)}\n"
+    return f"1. {cause['what']}\n\n{block}\n" + (f"\n   {' · '.join(links)}\n" if links else "")
 
 
 def rows_that_see_nothing(torch):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from chapters import named
+from mdit_py_plugins.anchors.index import slugify
 from programs import load
 from torch import nn
 
@@ -101,6 +104,21 @@ def test_a_cause_can_be_read_and_copied(cause):
     assert max(map(len, TOOL.lines(cause).splitlines())) <= LONGEST
     assert "mha." not in cause["fix"]
     assert cause["what"].count("**") >= 2
+
+
+def headings(path):
+    """The anchors of a notebook's headings."""
+    cells = [cell for cell in json.loads(path.read_text("utf8"))["cells"] if cell["cell_type"] == "markdown"]
+    found = re.findall(r"^#{1,3} (.*)", "\n".join("".join(cell["source"]) for cell in cells), re.MULTILINE)
+    return {slugify(heading.replace("`", "")) for heading in found}
+
+
+def test_a_cause_is_explained_where_its_link_leads():
+    places = {cause["place"] for symptom in SYMPTOMS for cause in symptom["causes"] if "place" in cause}
+    sections = [place.partition("#") for place in places if "#" in place]
+    assert [name for name, _, heading in sections if heading not in headings(named(name))] == []
+    assert len(sections) > 50
+    assert len([one for one in CAUSES if "place" in one.values[0]]) > 0.9 * len(CAUSES)
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own():
