@@ -59,7 +59,7 @@ START = """# Debugging attention by symptom: what do you see?
 Find what you see. The causes follow in order of likelihood. For each one there is a test of one line, **true if this is
 the cause**, and a fix in plain torch. Where the package has a line for it, this line follows. Every test and every fix
 is executed by the tests of the course: on a small example with the bug the test is true, and after the fix the example
-is right.
+is right. Put your own tensors and functions in place of the names.
 
 Names are the same everywhere: `q`, `k`, `v` are `(b, h, n, d)`, `x` is `(b, n, m)`; `scores` and `weights` end with the
 axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in `hide` it means *hidden*. `F` is
@@ -193,7 +193,8 @@ def museum_page():
 
 def lines(cause):
     """The lines of a cause that a reader copies: test, fix, and the same with the package."""
-    parts = [f"# Is it this?\n{cause['test']}", f"# The fix\n{cause['fix'].rstrip()}"]
+    first = f"{cause['first'].rstrip()}\n" if "first" in cause else ""
+    parts = [f"# Is it this?\n{first}{cause['test']}", f"# The fix\n{cause['fix'].rstrip()}"]
     parts += [f"# The same with mha\n{cause['mha'].rstrip()}"] if "mha" in cause else []
     return "\n".join(parts)
 
