@@ -56,10 +56,10 @@ FILTER = """
 
 START = """# Debugging attention by symptom: what do you see?
 
-Find what you see. The causes follow in order of likelihood. For each one there is a test of one line, **true if this is
-the cause**, and a fix in plain torch. Where the package has a line for it, this line follows. Every test and every fix
-is executed by the tests of the course: on a small example with the bug the test is true, and after the fix the example
-is right. Put your own tensors and functions in place of the names.
+Find what you see. The causes follow in order of likelihood. For each one there is a short test, **true if this is the
+cause**, and a fix in plain torch. Where the package has a line for it, this line follows. The tests of the course
+execute every line: on a small example with the bug the test is true, and after the fix the example is right. Put your
+own tensors and functions in place of the names.
 
 Names are the same everywhere: `q`, `k`, `v` are `(b, h, n, d)`, `x` is `(b, n, m)`; `scores` and `weights` end with the
 axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in `hide` it means *hidden*. `F` is
