@@ -1,33 +1,68 @@
-"""A search that shows the sentence: an index of all headings and sentences, made at build time and loaded once.
+"""The index of the course's own search, made at build time: each section with its text and the names in its code.
 
 Sphinx knows which page has a word, and nothing else: its search fetches every page that it shows, whole. Here the text
-of each section is kept when its page is written, and all of it becomes one file, `sentences.js`, beside `search.html`.
-Each line of it is one page. As a script, and not as data, it can be read in a book that is opened from a folder, too.
+of each section is kept when its page is written, and all of it becomes one file, `sentences.js`, which is loaded when
+somebody searches. Each line of it is one page. As a script, and not as data, it can be read in a book that is opened
+from a folder, too. `_static/find.js` ranks the sections, `_static/search.js` shows them.
 
-A search for a name leads to the page that explains it, before all pages that only use it. The names are those of two
-lists: `book/names.md`, with the names in this course, in papers, in code and in Chinese, and `book/terms.yml`.
+A name leads to the section that explains it, before all that only use it. The names are those of three lists:
+`book/names.md` (names in this course, in papers, in code and in Chinese), `book/terms.yml`, whose sentences name the
+section, and `ASKED` below. Other names of the same thing find it, too: the pairs of `book/notation.md` and `SAME`.
 """
 
 import json
+import keyword
 import re
 from pathlib import Path
 
 import yaml
 from docutils import nodes
+from sphinx import addnodes
 
 ROW = re.compile(r"^\| (.+) \| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\) \|$", re.MULTILINE)
-ASKED = [  # what readers say who do not know the name
-    ("heads not used", "notebooks/11_pruning_heads"),
-    ("unused heads", "notebooks/11_pruning_heads"),
-    ("dead heads", "notebooks/11_pruning_heads"),
-    ("head does nothing", "notebooks/15_say_nothing"),
-    ("nan in softmax", "notebooks/03_masking"),
-    ("sqrt dk", "notebooks/02_why_scale"),
-    ("sqrt d_k", "notebooks/02_why_scale"),
-    ("multi-head", "notebooks/04_why_many_heads"),
+ASKED = [  # what readers say who do not know the name; the page, and the start of a heading or a word in it
+    ("heads not used, unused heads, dead heads, which heads can be removed", "notebooks/11_pruning_heads", ""),
+    ("head does nothing", "notebooks/15_say_nothing", ""),
+    ("nan in softmax, attention nan, output nan, 输出 NaN", "notebooks/03_masking", "rows with nothing"),
+    ("sqrt dk, divide by sqrt, 除以根号", "notebooks/02_why_scale", ""),
+    ("multi-head, multi-head attention, MHA, 多头注意力, 多头", "notebooks/04_why_many_heads", "why many"),
+    ("interview, layer from memory, attention from memory, multi-head attention from memory, 面试, 手写注意力", "book/from_memory", "the last page"),
+    ("KV cache size, cache size, size of the cache, 键值缓存 显存", "notebooks/13_cache_and_sharing", "how large"),
+    ("convert MHA to GQA, MHA to GQA, MHA 转 GQA", "notebooks/13c_merging_heads", "converting"),
+    ("rotate_half, 旋转位置", "notebooks/08_positions", "a bug from the wild"),
+    ("attn_mask, key_padding_mask", "book/notation", "how other"),
+    ("FlashAttention, flash attention, online softmax", "notebooks/12_counting_cost", "experiment: never"),
+    ("is attention an explanation, attention is not explanation", "notebooks/10_reading_heads", "experiment: ablation"),
 ]
+SAME = """
+MHA = multi-head attention
+SDPA = scaled dot-product attention = scaled_dot_product_attention
+GQA = grouped-query attention
+MQA = multi-query attention
+MLA = multi-head latent attention
+RoPE = rotary positions = rotary = 旋转位置编码 = 旋转位置
+ALiBi = linear bias
+FFN = feed-forward network = MLP
+LN = layer normalization = LayerNorm
+DSA = sparse attention by an index
+NSA = native sparse attention = block-sparse attention
+KDA = Kimi delta attention
+padding mask = key_padding_mask = 填充掩码
+left padding = padding_side = 左填充
+sqrt = square root = 根号
+memory of a GPU = GPU memory = 显存
+KV cache = key/value cache = 键值缓存 = KV 缓存
+causal mask = 因果掩码 = tril
+interleaved = even and odd channels
+attention mask = attn_mask = 注意力掩码
+"""  # other names of one thing; the lists of the book hold more
+
 BLOCKS = (nodes.paragraph, nodes.term, nodes.caption, nodes.rubric, nodes.row, nodes.title, nodes.citation)
 SILENT = (nodes.literal_block, nodes.math_block, nodes.image, nodes.comment, nodes.label)
+NAME = re.compile(r"(?<![\w.])\d[\w.]*|[^\W\d]\w*")
+ASIDE = re.compile(r'"""[\s\S]*?"""|#.*|"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'")  # what is no name in code
+ALWAYS = re.compile(r"\d+ min to read|If a cell below says")  # how a paragraph begins that stands on every page
+CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 SIGNS = {  # of formulas inside a sentence; other commands lose their backslash
     "top": "ᵀ", "times": "×", "cdot": "·", "sqrt": "√", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠",
@@ -66,21 +101,56 @@ def inside(node, kinds):
     return False
 
 
+def names_in(code):
+    """The names in some code that somebody may look for: those of several words, and all that is called or defined."""
+    code = ASIDE.sub(" ", code)
+    for found in NAME.finditer(code):
+        name, before, after = found[0], code[max(0, found.start() - 7) : found.start()], code[found.end() : found.end() + 1]
+        if len(name) < 3 or name[0].isdigit() or keyword.iskeyword(name):
+            continue
+        known = after == "(" or before.endswith((".", "def ", "class ", "import "))
+        if known or "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name):
+            yield name
+
+
 def sections(doctree):
-    """All sections and exercises of a page, as [anchor, heading, text]: a line for each paragraph or row of a table."""
+    """The sections, exercises and described functions of a page, as [anchor, heading, text, code, strong words].
+
+    The text has a line for each paragraph or row of a table; the code is the names in it that the text does not have.
+    """
     found = {}
     for part in doctree.findall(nodes.Element):
-        titled = isinstance(part, nodes.section) and isinstance(part[0], nodes.title)
-        if part.get("ids") and (titled or "exercise" in part["classes"]):
-            heading = " ".join(text_of(part[0]).split())
-            found[part] = [part["ids"][0], heading if titled else f"Exercise: {heading.strip('()')}", []]
+        heading = " ".join(text_of(part[0]).split()) if len(part) else ""
+        if isinstance(part, addnodes.desc) and part[0].get("ids"):
+            found[part] = [part[0]["ids"][0], part[0]["ids"][0], [], [], []]
+        elif part.get("ids") and isinstance(part, nodes.section) and isinstance(part[0], nodes.title):
+            found[part] = [part["ids"][0], heading, [], [], []]
+        elif part.get("ids") and "exercise" in part.get("classes", []):
+            found[part] = [part["ids"][0], f"Exercise: {heading.strip('()')}", [], [], []]
+
+    def place(node):
+        while node and node not in found:
+            node = node.parent
+        return found.get(node)
+
     for block in doctree.findall(lambda node: isinstance(node, BLOCKS)):
-        place = block.parent
-        while place and place not in found:
-            place = place.parent
-        if place and block is not place[0] and not inside(block, BLOCKS):
-            found[place][2].append(" ".join(text_of(block).split()))
-    return [[anchor, heading, "\n".join(filter(None, text))] for anchor, heading, text in found.values()]
+        home = place(block.parent)
+        if home and not (isinstance(block, nodes.title) and block.parent in found) and not inside(block, BLOCKS):
+            text = " ".join(text_of(block).split())
+            home[2].append("" if ALWAYS.match(text) else text)
+            home[4].extend(" ".join(strong.astext().split()) for strong in block.findall(nodes.strong))
+    for code in doctree.findall(nodes.literal_block):
+        if (home := place(code.parent)) and code.get("language") in ("python", "ipython3", "ipython"):
+            home[3].extend(names_in(code.astext()))
+    for signature in doctree.findall(addnodes.desc_signature):
+        if home := place(signature.parent):
+            home[3].extend(name for name in names_in(signature.astext()) if not home[0].endswith(name))
+    made = []
+    for anchor, heading, text, code, strong in found.values():
+        text = "\n".join(filter(None, text))
+        told = set(NAME.findall(f"{heading}\n{text}"))
+        made.append([anchor, heading, text, " ".join(name for name in dict.fromkeys(code) if name not in told), strong])
+    return made
 
 
 def kept(app, name):
@@ -95,31 +165,102 @@ def keep(app, doctree, name):
     path.write_text(json.dumps(sections(doctree), ensure_ascii=False), encoding="utf-8")
 
 
-def explained(book):
-    """Pairs of a name and the page that explains it."""
-    table = (book / "names.md").read_text(encoding="utf-8")
+def listed(cell):
+    """The names in a cell of a table."""
+    return [name.strip() for name in re.split(r", |，", cell.replace("`", "")) if name.strip() not in ("–", "")]
+
+
+def plain(text):
+    """A part of a sentence without the signs of Markdown, for comparisons."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def concepts(book):
+    """What has a name: its names, the page that explains it, and how its section is known (a sentence or a word)."""
     paths = book.parent.glob("notebooks/*.ipynb")
     notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in paths}
-    terms = yaml.safe_load((book / "terms.yml").read_text(encoding="utf-8"))
-    rows = ((re.split(r" \| |, |，", listed.replace("`", "")), where) for listed, where in ROW.findall(table))
-    names = [(name, where) for listed, where in rows for name in dict.fromkeys(listed) if name not in ("–", "")]
-    return ASKED + names + [(one["term"], notebooks.get(one["where"], f"book/{one['where']}")) for one in terms]
+    made = [(names.split(", "), page, hint) for names, page, hint in ASKED]
+    for row, page in ROW.findall((book / "names.md").read_text(encoding="utf-8")):
+        cells = [listed(cell) for cell in row.split(" | ")]
+        made.append((list(dict.fromkeys(name for cell in cells for name in cell)), page, ""))
+    for one in yaml.safe_load((book / "terms.yml").read_text(encoding="utf-8")):
+        made.append(([one["term"]], notebooks.get(one["where"], f"book/{one['where']}"), one["says"]))
+    return made
+
+
+def explained(book):
+    """Pairs of a name and the page that explains it."""
+    return [(name, page) for names, page, _ in concepts(book) for name in names]
+
+
+def same(book):
+    """Groups of names of one thing: English and Chinese, long and short."""
+    groups = [line.split(" = ") for line in SAME.strip().splitlines()]
+    table = (book / "notation.md").read_text(encoding="utf-8").partition("## 中文 terms")[2]
+    for english, chinese in re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE):
+        if CHINESE.search(chinese):
+            english, chinese = listed(re.sub(r" \(.*\)", "", english)), listed(chinese)
+            pairs = zip(english, chinese, strict=True) if len(english) == len(chinese) else [(*english, *chinese)]
+            groups.extend([*pair] for pair in pairs)
+    for row, _ in ROW.findall((book / "names.md").read_text(encoding="utf-8")):
+        here, papers, code, chinese = (listed(cell) for cell in row.split(" | "))
+        if len(here) == 1 and len(papers) <= 1:
+            groups.append([*here, *papers, *code, *(chinese if len(chinese) == 1 else [])])
+    return [group for group in (list(dict.fromkeys(names)) for names in groups) if len(group) > 1]
+
+
+def place_of(names, hint, found):
+    """The section of a page that explains something: it has the hint, or the name in its heading or in bold."""
+    if told := plain(hint):
+        for anchor in [one[0] for one in found if plain(one[1]).startswith(told)] or [
+            one[0] for one in found if told in plain(f"{one[1]} {one[2]}")
+        ]:
+            return anchor
+    wanted = [plain(name) for name in names]
+
+    def worth(section):
+        _, heading, text, code, strong = section
+        best = 0
+        for order, name in enumerate(wanted):
+            word = re.compile(rf"\b{re.escape(name)}" if not CHINESE.search(name) else re.escape(name))
+            hits = 8 * bool(word.search(plain(heading))) + 5 * any(word.search(plain(one)) for one in strong)
+            hits += min(4, len(word.findall(plain(text)))) + bool(word.search(plain(code)))
+            best = max(best, hits / (1 + 0.2 * order))
+        return best * (0.4 if heading.startswith(("Exercise", "Summary")) else 1)
+
+    best = max(found[1:], key=worth, default=found[0])
+    return best[0] if worth(best) > worth(found[0]) else found[0][0]
+
+
+def index(pages, book):
+    """The index of some pages ``{name: (title, sections)}``: names with their places, groups of names, pages."""
+    places = []
+    for names, page, hint in concepts(book):
+        if page in pages:
+            places.append([names, page, place_of(names, hint, pages[page][1])])
+    lines = [[name, title, *(one[:4] if one[3] else one[:3] for one in found)] for name, (title, found) in pages.items()]
+    return {"names": places, "same": same(book), "pages": lines}
+
+
+def written(made):
+    """The index as a script, a line for each page."""
+    names, groups = (json.dumps(made[one], ensure_ascii=False, separators=(",", ":")) for one in ("names", "same"))
+    pages = [f"{json.dumps(page, ensure_ascii=False, separators=(',', ':'))}," for page in made["pages"]]
+    return "\n".join(["globalThis.courseIndex = {", f'"names": {names},', f'"same": {groups},', '"pages": [', *pages, "]};", ""])
 
 
 def write_index(app, exception):
-    """Write the index: names that are explained, then for each page its address, title and sections."""
+    """Write the index of all pages."""
     if exception or app.builder.format != "html":
         return
-    book = Path(app.srcdir) / "book"
     pages = sorted(name for name in app.env.found_docs if kept(app, name).is_file())
-    found = ([name, app.env.titles[name].astext(), *json.loads(kept(app, name).read_text("utf-8"))] for name in pages)
-    lines = [f"{json.dumps(page, ensure_ascii=False)}," for page in found]
-    names = json.dumps(list(dict.fromkeys(explained(book))), ensure_ascii=False)
-    text = "\n".join([f"const NAMES = {names};", "const PAGES = [", *lines, "];", ""])
-    (Path(app.outdir) / "sentences.js").write_text(text, encoding="utf-8")
+    found = {name: (app.env.titles[name].astext(), json.loads(kept(app, name).read_text("utf-8"))) for name in pages}
+    made = index({name: one for name, one in found.items() if one[1]}, Path(app.srcdir) / "book")
+    (Path(app.outdir) / "sentences.js").write_text(written(made), encoding="utf-8")
 
 
 def setup(app):
+    app.add_js_file("search.js", defer="defer")
     app.connect("doctree-resolved", keep)
     app.connect("build-finished", write_index)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
