@@ -27,8 +27,9 @@ ASKED = [  # what readers say who do not know the name; the page, and the start 
     ("sqrt dk, divide by sqrt, 除以根号", "notebooks/02_why_scale", ""),
     ("multi-head, multi-head attention, MHA, 多头注意力, 多头", "notebooks/04_why_many_heads", "why many"),
     ("interview, layer from memory, attention from memory, multi-head attention from memory, 面试, 手写注意力", "book/from_memory", "the last page"),
-    ("KV cache size, cache size, size of the cache, 键值缓存 显存", "notebooks/13_cache_and_sharing", "how large"),
-    ("convert MHA to GQA, MHA to GQA, MHA 转 GQA", "notebooks/13c_merging_heads", "converting"),
+    ("KV cache size, cache size, size of the cache, 键值缓存 显存, KV 缓存 显存", "notebooks/13_cache_and_sharing", "how large"),
+    ("RoPE layout, half layout, interleaved layout, RoPE half", "notebooks/08_positions", "a bug from the wild"),
+    ("convert MHA to GQA, MHA to GQA, MHA checkpoint to GQA, MHA checkpoint, MHA 转 GQA", "notebooks/13c_merging_heads", "converting"),
     ("rotate_half, 旋转位置", "notebooks/08_positions", "a bug from the wild"),
     ("attn_mask, key_padding_mask", "book/notation", "how other"),
     ("FlashAttention, flash attention, online softmax", "notebooks/12_counting_cost", "experiment: never"),
@@ -61,7 +62,7 @@ BLOCKS = (nodes.paragraph, nodes.term, nodes.caption, nodes.rubric, nodes.row, n
 SILENT = (nodes.literal_block, nodes.math_block, nodes.image, nodes.comment, nodes.label)
 NAME = re.compile(r"(?<![\w.])\d[\w.]*|[^\W\d]\w*")
 ASIDE = re.compile(r'"""[\s\S]*?"""|#.*|"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'")  # what is no name in code
-ALWAYS = re.compile(r"\d+ min to read|If a cell below says")  # how a paragraph begins that stands on every page
+ALWAYS = re.compile(r"\d+ min to read|Running it yourself\?|If a cell below says")  # how a paragraph begins that stands on every page
 CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 SIGNS = {  # of formulas inside a sentence; other commands lose their backslash
@@ -176,10 +177,10 @@ def plain(text):
 
 
 def concepts(book):
-    """What has a name: its names, the page that explains it, and how its section is known (a sentence or a word)."""
+    """What has a name: its names, the page that explains it, and a sentence of its section where one is known."""
     paths = book.parent.glob("notebooks/*.ipynb")
     notebooks = {path.stem.partition("_")[2]: f"notebooks/{path.stem}" for path in paths}
-    made = [(names.split(", "), page, hint) for names, page, hint in ASKED]
+    made = []
     for row, page in ROW.findall((book / "names.md").read_text(encoding="utf-8")):
         cells = [listed(cell) for cell in row.split(" | ")]
         made.append((list(dict.fromkeys(name for cell in cells for name in cell)), page, ""))
@@ -189,8 +190,9 @@ def concepts(book):
 
 
 def explained(book):
-    """Pairs of a name and the page that explains it."""
-    return [(name, page) for names, page, _ in concepts(book) for name in names]
+    """Pairs of what readers type and the page that explains it."""
+    asked = [(names.split(", "), page, hint) for names, page, hint in ASKED]
+    return [(name, page) for names, page, _ in asked + concepts(book) for name in names]
 
 
 def same(book):
@@ -233,20 +235,22 @@ def place_of(names, hint, found):
 
 
 def index(pages, book):
-    """The index of some pages ``{name: (title, sections)}``: names with their places, groups of names, pages."""
-    places = []
-    for names, page, hint in concepts(book):
-        if page in pages:
-            places.append([names, page, place_of(names, hint, pages[page][1])])
+    """The index of some pages ``{name: (title, sections)}``: names and questions with their places, other names, pages."""
+
+    def places(some):
+        return [[names, page, place_of(names, hint, pages[page][1])] for names, page, hint in some if page in pages]
+
+    asked = places((names.split(", "), page, hint) for names, page, hint in ASKED)
     lines = [[name, title, *(one[:4] if one[3] else one[:3] for one in found)] for name, (title, found) in pages.items()]
-    return {"names": places, "same": same(book), "pages": lines}
+    return {"names": places(concepts(book)), "asked": asked, "same": same(book), "pages": lines}
 
 
 def written(made):
     """The index as a script, a line for each page."""
-    names, groups = (json.dumps(made[one], ensure_ascii=False, separators=(",", ":")) for one in ("names", "same"))
-    pages = [f"{json.dumps(page, ensure_ascii=False, separators=(',', ':'))}," for page in made["pages"]]
-    return "\n".join(["globalThis.courseIndex = {", f'"names": {names},', f'"same": {groups},', '"pages": [', *pages, "]};", ""])
+    tight = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    lists = [f"{name}: {tight(made[name])}," for name in ("names", "asked", "same")]
+    pages = [f"{tight(page)}," for page in made["pages"]]
+    return "\n".join(["globalThis.courseIndex = {", *lists, "pages: [", *pages, "]};", ""])
 
 
 def write_index(app, exception):

@@ -4,6 +4,10 @@
   "use strict";
   const HAN = /[\u3400-\u9fff]/, WORD = /[\u3400-\u9fff]+|(?:(?![\u3400-\u9fff])[\p{L}\p{N}_])+/gu;
 
+  /* Words that ask and say nothing. */
+  const SMALL = new Set("a an and any are as at be by can could did do does for from get give how i if in into is it its like me my of on or our should so some than that the their then there these this to use using was we what when where which while who why will with without would you your".split(" "));
+  const ASKS = /为什么|是什么|什么|怎么样|怎么|怎样|如何|为何|请问|哪些|哪个|多少|可以|能否|是否|需要|[的了吗呢吧么与和是]/g;
+
   const plain = (text) => text.normalize("NFKC").replace(/√/g, " sqrt ");
   const split = (text) => plain(text).match(WORD) || [];
   const stem = (word) => word.replace(/(?<=...)(ing|ed|es|s|d|e)$/, "");
@@ -58,5 +62,5 @@
     }
     return [...pieces, [text.slice(done), false]].filter(([words]) => words);
   }
-  globalThis.courseSearch = {HAN, plain, split, pairs, terms, key, quote, marked};
+  globalThis.courseSearch = {HAN, SMALL, ASKS, plain, split, pairs, terms, key, quote, marked};
 })();
