@@ -44,7 +44,8 @@
           }
       for (const unit of units) {
         const got = unit.lists.map((list, n) => together(list, unit.typed && !n));
-        unit.rare = rare(got.find((one) => one.size) || unit.aims) * (unit.own.join("").length < 2 ? 0.3 : 1);
+        const some = got.find((one) => one.size);
+        unit.rare = some ? rare(some) * (unit.own.join("").length < 2 ? 0.3 : 1) : 1;
         unit.got = new Map();
         got.forEach((one, n) => one.forEach((worth, id) => {
           const better = worth * (n ? 0.6 : 1) * Math.min(1, rare(one) / unit.rare);
