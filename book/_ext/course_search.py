@@ -29,6 +29,7 @@ ASKED = [  # what readers say who do not know the name; the page, and the start 
     ("interview, layer from memory, attention from memory, multi-head attention from memory, 面试, 手写注意力", "book/from_memory", "the last page"),
     ("KV cache size, cache size, size of the cache, 键值缓存 显存, KV 缓存 显存", "notebooks/13_cache_and_sharing", "how large"),
     ("RoPE layout, half layout, interleaved layout, RoPE half", "notebooks/08_positions", "a bug from the wild"),
+    ("GQA, MQA, grouped-query attention, multi-query attention", "notebooks/13_cache_and_sharing", "KV cache, MQA, GQA"),
     ("convert MHA to GQA, MHA to GQA, MHA checkpoint to GQA, MHA checkpoint, MHA 转 GQA", "notebooks/13c_merging_heads", "converting"),
     ("rotate_half, 旋转位置", "notebooks/08_positions", "a bug from the wild"),
     ("attn_mask, key_padding_mask", "book/notation", "how other"),
