@@ -23,7 +23,7 @@ ROW = re.compile(r"^\| (.+) \| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\) \|$", re
 ASKED = [  # what readers say who do not know the name; the page, and the start of a heading or a word in it
     ("heads not used, unused heads, dead heads, which heads can be removed", "notebooks/11_pruning_heads", ""),
     ("head does nothing", "notebooks/15_say_nothing", ""),
-    ("nan in softmax, attention nan, output nan, 输出 NaN", "notebooks/03_masking", "rows with nothing"),
+    ("nan in softmax, SDPA nan, attention nan, output nan, 输出 NaN", "notebooks/03_masking", "rows with nothing"),
     ("sqrt dk, divide by sqrt, 除以根号", "notebooks/02_why_scale", ""),
     ("multi-head, multi-head attention, MHA, 多头注意力, 多头", "notebooks/04_why_many_heads", "why many"),
     ("interview, layer from memory, attention from memory, multi-head attention from memory, 面试, 手写注意力", "book/from_memory", "the last page"),

@@ -334,7 +334,7 @@ def test_the_index_is_loaded_when_somebody_begins_to_search(opened, page):
 @pytest.mark.slow
 def test_the_dialog_answers_and_is_used_with_the_keyboard(page):
     page.get_by_text("Open").click()
-    page.keyboard.type("KV cache")
+    page.locator("dialog input").fill("KV cache")
     page.wait_for_selector("dialog li a")
     titles = page.locator("dialog li > a").all_inner_texts()
     for key, now in (("Down", titles[0]), ("Down", titles[1]), ("Up", titles[0]), ("Up", "INPUT"), ("Down", titles[0])):

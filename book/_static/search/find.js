@@ -45,7 +45,8 @@
       for (const unit of units) {
         const got = unit.lists.map((list, n) => together(list, unit.typed && !n));
         const some = got.find((one) => one.size);
-        unit.rare = some ? rare(some) * (unit.own.join("").length < 2 ? 0.3 : 1) : 1;
+        unit.small = units.length > 1 && unit.own.join("").length < 2; // the k of top k
+        unit.rare = some ? rare(some) * (unit.small ? 0.3 : 1) : 1;
         unit.got = new Map();
         got.forEach((one, n) => one.forEach((worth, id) => {
           const better = worth * (n ? 0.6 : 1) * Math.min(1, rare(one) / unit.rare);
@@ -69,8 +70,8 @@
           const worth = own + (unit.lists[0].every((term) => titles.get(term)?.has(one.page)) ? 0.5 : 0);
           score += unit.rare * worth;
           if (worth) has += unit.rare;
-          if (worth) here++;
-          if (unit.pages.has(one.page)) near++;
+          if (worth || unit.small) here++;
+          if (unit.small || unit.pages.has(one.page)) near++;
         }
         score *= one.worth * (has / total) ** 2 * (aimed.has(one.page) ? 1.2 : 1);
         if (said.includes(" ") && plain(`${one.heading} ${one.text}`).toLowerCase().includes(said)) score *= 1.4;

@@ -3,9 +3,9 @@
 (() => {
   "use strict";
   const {HAN, SMALL, ASKS, split, terms, key} = courseSearch;
-  const LISTS = /^book\/(references|names)/; // they name everything and explain nothing: last
-  const BROAD = /^book\/(checkers|claims|package|compat)/; // that such a page has all words says nothing
-  const WORTH = [[/^book\/checkers/, 0.3], [BROAD, 0.5], [/^book\/(notation|map|teach|how_to)/, 0.7], [/^book\//, 0.85]];
+  const LISTS = /^book\/(references|names|checkers)/; // they name everything and explain nothing: last
+  const BROAD = /^book\/(claims|package|compat)/; // that such a page has all words says nothing
+  const WORTH = [[LISTS, 0.3], [BROAD, 0.5], [/^book\/(notation|map|teach|how_to)/, 0.7], [/^book\//, 0.85]];
   const LOWER = /^(Exercise|Quiz|Sources)/;
 
   courseSearch.read = (index) => {
@@ -28,11 +28,12 @@
       }
     }
 
-    /* The sections with a word and how much each is about it; with longer words, too, if it is long or just being typed. */
+    /* The sections with a word and how much each is about it; with longer words, too, if it is long, or short, unknown
+       and just being typed. */
     const vocabulary = [...kept.keys()].sort();
     function having(term, typed) {
       const found = new Map(kept.get(term));
-      if (HAN.test(term) ? term.length > 1 : term.length < (typed ? 2 : 4)) return found;
+      if (HAN.test(term) ? term.length > 1 : term.length < (typed && !found.size ? 2 : 4)) return found;
       let low = 0, high = vocabulary.length;
       while (low < high) {
         const middle = (low + high) >> 1;
@@ -50,7 +51,7 @@
     function atoms(text) {
       const found = split(text).flatMap((word) => (HAN.test(word) ? cut(word) : word));
       const main = found.filter((word) => !SMALL.has(word.toLowerCase()));
-      return main.length ? main : found;
+      return main.length ? main : found.length ? found : split(text);
     }
     function cut(run) {
       for (let long = Math.min(12, run.length); long > 1; long--)

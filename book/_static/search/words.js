@@ -15,10 +15,14 @@
   const pairs = (run) => (run.length < 2 ? [run] : [...run].slice(1).map((sign, n) => run[n] + sign));
   const parts = (word) => word.split(/_+|(?<=[A-Za-z])(?=[A-Z][a-z]{2})/).filter(Boolean);
   /* What a word is kept as: rotate_half is also rotate and half, and DynamicCache also dynamic and cache. */
+  const known = new Map();
   function terms(word) {
     if (HAN.test(word)) return pairs(word);
-    const some = parts(word), all = some.length > 1 ? [some.join(""), ...some] : some;
-    return all.map((part) => stem(part.toLowerCase()));
+    if (!known.has(word)) {
+      const some = parts(word), all = some.length > 1 ? [some.join(""), ...some] : some;
+      known.set(word, all.map((part) => stem(part.toLowerCase())));
+    }
+    return known.get(word);
   }
   /* One name, however it is written: key_padding_mask, key padding masks, KeyPaddingMask. */
   const key = (words) => stem(words.flatMap((word) => (HAN.test(word) ? word : parts(word))).join("").toLowerCase());
