@@ -7,12 +7,13 @@ from a folder, too. `_static/find.js` ranks the sections, `_static/search.js` sh
 
 A name leads to the section that explains it, before all that only use it. The names are those of three lists:
 `book/names.md` (names in this course, in papers, in code and in Chinese), `book/terms.yml`, whose sentences name the
-section, and `ASKED` below. Other names of the same thing find it, too: the pairs of `book/notation.md` and `SAME`.
+section, and `book/asked.yml`. Other names of the same thing find it, too: the pairs of `book/notation.md` and others.
 """
 
 import json
 import keyword
 import re
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -20,50 +21,13 @@ from docutils import nodes
 from sphinx import addnodes
 
 ROW = re.compile(r"^\| (.+) \| \[[^]]+\]\(\.\./(notebooks/\w+)\.ipynb\) \|$", re.MULTILINE)
-ASKED = [  # what readers say who do not know the name; the page, and the start of a heading or a word in it
-    ("heads not used, unused heads, dead heads, which heads can be removed", "notebooks/11_pruning_heads", ""),
-    ("head does nothing", "notebooks/15_say_nothing", ""),
-    ("nan in softmax, SDPA nan, attention nan, output nan, 输出 NaN", "notebooks/03_masking", "rows with nothing"),
-    ("sqrt dk, divide by sqrt, 除以根号", "notebooks/02_why_scale", ""),
-    ("multi-head, multi-head attention, MHA, 多头注意力, 多头", "notebooks/04_why_many_heads", "why many"),
-    ("interview, layer from memory, attention from memory, multi-head attention from memory, 面试, 手写注意力", "book/from_memory", "the last page"),
-    ("KV cache size, cache size, size of the cache, 键值缓存 显存, KV 缓存 显存", "notebooks/13_cache_and_sharing", "how large"),
-    ("RoPE layout, half layout, interleaved layout, RoPE half", "notebooks/08_positions", "a bug from the wild"),
-    ("GQA, MQA, grouped-query attention, multi-query attention", "notebooks/13_cache_and_sharing", "KV cache, MQA, GQA"),
-    ("convert MHA to GQA, MHA to GQA, MHA checkpoint to GQA, MHA checkpoint, MHA 转 GQA", "notebooks/13c_merging_heads", "converting"),
-    ("rotate_half, 旋转位置", "notebooks/08_positions", "a bug from the wild"),
-    ("attn_mask, key_padding_mask", "book/notation", "how other"),
-    ("FlashAttention, flash attention, online softmax", "notebooks/12_counting_cost", "experiment: never"),
-    ("is attention an explanation, attention is not explanation", "notebooks/10_reading_heads", "experiment: ablation"),
-]
-SAME = """
-MHA = multi-head attention
-SDPA = scaled dot-product attention = scaled_dot_product_attention
-GQA = grouped-query attention
-MQA = multi-query attention
-MLA = multi-head latent attention
-RoPE = rotary positions = rotary = 旋转位置编码 = 旋转位置
-ALiBi = linear bias
-FFN = feed-forward network = MLP
-LN = layer normalization = LayerNorm
-DSA = sparse attention by an index
-NSA = native sparse attention = block-sparse attention
-KDA = Kimi delta attention
-padding mask = key_padding_mask = 填充掩码
-left padding = padding_side = 左填充
-sqrt = square root = 根号
-memory of a GPU = GPU memory = 显存
-KV cache = key/value cache = 键值缓存 = KV 缓存
-causal mask = 因果掩码 = tril
-interleaved = even and odd channels
-attention mask = attn_mask = 注意力掩码
-"""  # other names of one thing; the lists of the book hold more
-
 BLOCKS = (nodes.paragraph, nodes.term, nodes.caption, nodes.rubric, nodes.row, nodes.title, nodes.citation)
 SILENT = (nodes.literal_block, nodes.math_block, nodes.image, nodes.comment, nodes.label)
 NAME = re.compile(r"(?<![\w.])\d[\w.]*|[^\W\d]\w*")
 ASIDE = re.compile(r'"""[\s\S]*?"""|#.*|"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'")  # what is no name in code
-ALWAYS = re.compile(r"\d+ min to read|Running it yourself\?|If a cell below says")  # how a paragraph begins that stands on every page
+ALWAYS = re.compile(r"\d+ min to read|Running it yourself\?")  # how a paragraph begins that stands on every page
+COMMON = 20  # in the code of how many sections a name of one word stands at most: print, max and shape say nothing
+FIRST_ONLY = ("book/checkers",)  # a page whose tables are known by their first column
 CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 SIGNS = {  # of formulas inside a sentence; other commands lose their backslash
@@ -107,10 +71,10 @@ def names_in(code):
     """The names in some code that somebody may look for: those of several words, and all that is called or defined."""
     code = ASIDE.sub(" ", code)
     for found in NAME.finditer(code):
-        name, before, after = found[0], code[max(0, found.start() - 7) : found.start()], code[found.end() : found.end() + 1]
+        name, before = found[0], code[max(0, found.start() - 7) : found.start()]
         if len(name) < 3 or name[0].isdigit() or keyword.iskeyword(name):
             continue
-        known = after == "(" or before.endswith((".", "def ", "class ", "import "))
+        known = code.startswith("(", found.end()) or before.endswith((".", "def ", "class ", "import "))
         if known or "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name):
             yield name
 
@@ -137,7 +101,9 @@ def sections(doctree):
 
     for block in doctree.findall(lambda node: isinstance(node, BLOCKS)):
         home = place(block.parent)
-        if home and not (isinstance(block, nodes.title) and block.parent in found) and not inside(block, BLOCKS):
+        titled = isinstance(block, nodes.title) and block.parent in found
+        argument = inside(block, nodes.field_body) and inside(block, addnodes.desc)  # its name is in the signature
+        if home and not titled and not argument and not inside(block, BLOCKS):
             text = " ".join(text_of(block).split())
             home[2].append("" if ALWAYS.match(text) else text)
             home[4].extend(" ".join(strong.astext().split()) for strong in block.findall(nodes.strong))
@@ -177,6 +143,12 @@ def plain(text):
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
+def asked(book):
+    """What readers ask without a name: what they type, the page that answers, and how its section is known."""
+    lines = yaml.safe_load((book / "asked.yml").read_text(encoding="utf-8"))["asked"]
+    return [(one["typed"], one["page"], one.get("section", "")) for one in lines]
+
+
 def concepts(book):
     """What has a name: its names, the page that explains it, and a sentence of its section where one is known."""
     paths = book.parent.glob("notebooks/*.ipynb")
@@ -192,13 +164,12 @@ def concepts(book):
 
 def explained(book):
     """Pairs of what readers type and the page that explains it."""
-    asked = [(names.split(", "), page, hint) for names, page, hint in ASKED]
-    return [(name, page) for names, page, _ in asked + concepts(book) for name in names]
+    return [(name, page) for names, page, _ in asked(book) + concepts(book) for name in names]
 
 
 def same(book):
     """Groups of names of one thing: English and Chinese, long and short."""
-    groups = [line.split(" = ") for line in SAME.strip().splitlines()]
+    groups = yaml.safe_load((book / "asked.yml").read_text(encoding="utf-8"))["same"]
     table = (book / "notation.md").read_text(encoding="utf-8").partition("## 中文 terms")[2]
     for english, chinese in re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE):
         if CHINESE.search(chinese):
@@ -236,14 +207,22 @@ def place_of(names, hint, found):
 
 
 def index(pages, book):
-    """The index of some pages ``{name: (title, sections)}``: names and questions with their places, other names, pages."""
+    """The index of some pages ``{name: (title, sections)}``: names and questions with their places, and the pages."""
 
     def places(some):
         return [[names, page, place_of(names, hint, pages[page][1])] for names, page, hint in some if page in pages]
 
-    asked = places((names.split(", "), page, hint) for names, page, hint in ASKED)
-    lines = [[name, title, *(one[:4] if one[3] else one[:3] for one in found)] for name, (title, found) in pages.items()]
-    return {"names": places(concepts(book)), "asked": asked, "same": same(book), "pages": lines}
+    counts = Counter(word for _, found in pages.values() for one in found for word in one[3].split())
+    lines = []
+    for name, (title, found) in pages.items():
+        line = [name, title]
+        for anchor, heading, text, code, _ in found:
+            if name in FIRST_ONLY:
+                text = "\n".join(row.partition(" – ")[0] for row in text.splitlines())
+            code = " ".join(word for word in code.split() if counts[word] <= COMMON or re.search(r"_|[a-z][A-Z]", word))
+            line.append([anchor, heading, text, code] if code else [anchor, heading, text])
+        lines.append(line)
+    return {"names": places(concepts(book)), "asked": places(asked(book)), "same": same(book), "pages": lines}
 
 
 def written(made):

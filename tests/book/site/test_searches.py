@@ -58,7 +58,7 @@ def test_the_page_of_a_standard_name_comes_first(ask, name, page):
     assert ask(name)[0][0] == f"notebooks/{page}"
 
 
-@pytest.mark.parametrize("typed", ["Voita 2019", "rotary positions", "write attention", "为什么"])
+@pytest.mark.parametrize("typed", ["Voita 2019", "rotary positions", "write attention", "注意力 掩码"])
 def test_all_words_come_before_some_and_references_last(ask, typed):
     order = [(not all_words, last) for _, _, all_words, last in ask(typed)]
     assert order

@@ -82,7 +82,7 @@ def test_the_search_knows_every_page_and_every_place_in_it():
         assert not re.search(r"(?<!C:)\\[a-z]+|<br", told), "a formula or a tag is no sentence"
 
 
-@every_page
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "index.html"])
 def test_no_page_loads_the_index_before_somebody_searches(page):
     assert not [address for address in loads(page) if "sentences.js" in address]
     assert [address for address in loads(page) if "_static/search.js" in address]
