@@ -92,6 +92,21 @@ def test_names_of_one_thing_are_paired_across_languages():
     assert all(len(set(group)) == len(group) > 1 for group in groups)
 
 
+def test_what_readers_ask_leads_to_pages_that_exist():
+    for typed, page, _ in BASE.asked(ROOT / "book"):
+        assert typed
+        assert any((ROOT / f"{page}{kind}").is_file() for kind in (".ipynb", ".md")), page
+
+
+def test_what_says_nothing_is_left_out_of_the_index():
+    code = "print shape the_rare_name"
+    many = {f"notebooks/{n}": ("A", [part("a", "A", "Text.", code)]) for n in range(BASE.COMMON + 1)}
+    table = {"book/checkers": ("Checkers", [part("a", "A", "softmax – 8 of 8 – not divided\na head – 9 of 9")])}
+    pages = BASE.index(many | table, ROOT / "book")["pages"]
+    assert pages[0] == ["notebooks/0", "A", ["a", "A", "Text.", "the_rare_name"]]
+    assert pages[-1][2:] == [["a", "A", "softmax\na head"]]
+
+
 # ---- What is found
 
 

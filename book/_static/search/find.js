@@ -23,12 +23,12 @@
        `lists` are the words that must stand together, `aims` the sections that explain it, `got` those that have it. */
     const listed = (words) => words.flatMap((word) => (HAN.test(word) ? pairs(word) : terms(word).slice(0, 1)));
     function parts(text) {
-      const words = atoms(text), units = [], whole = new Set(), typed = /[\p{L}\p{N}_]$/u.test(text);
+      const words = atoms(text), units = [], whole = new Map(), typed = /[\p{L}\p{N}_]$/u.test(text);
       for (let from = 0, long; from < words.length; from += long) {
         for (long = Math.min(6, words.length - from); long > 1 && !called.has(key(words.slice(from, from + long)));) long--;
         const own = words.slice(from, from + long), name = called.get(key(own)), aims = new Set(name?.aims);
         const more = {from, typed: typed && from + long === words.length};
-        if (long === words.length) aims.forEach((id) => whole.add(id));
+        if (long === words.length) aims.forEach((id) => whole.set(id, 6));
         if (!name && HAN.test(own[0])) units.push(...pairs(own[0]).map((pair) => ({...more, own: [pair], lists: [[pair]], aims: new Set()})));
         else {
           const some = long === 1 && !HAN.test(own[0]) ? terms(own[0]).slice(1) : [];
@@ -40,7 +40,7 @@
         for (let to = from + 1; to <= words.length; to++)
           for (const id of asked.get(key(words.slice(from, to))) || []) {
             for (const unit of units) if (unit.from >= from && unit.from < to) unit.aims.add(id);
-            if (to - from === words.length) whole.add(id);
+            if (to - from === words.length) whole.set(id, 9); // a person chose the section
           }
       for (const unit of units) {
         const got = unit.lists.map((list, n) => together(list, unit.typed && !n));
@@ -66,7 +66,7 @@
         const one = sections[id];
         let score = 0, has = 0, here = 0, near = 0;
         for (const unit of units) {
-          const own = (unit.got.get(id) || 0) + (whole.has(id) ? 6 : unit.aims.has(id) ? 2 : 0);
+          const own = (unit.got.get(id) || 0) + (whole.get(id) || (unit.aims.has(id) ? 2 : 0));
           const worth = own + (unit.lists[0].every((term) => titles.get(term)?.has(one.page)) ? 0.5 : 0);
           score += unit.rare * worth;
           if (worth) has += unit.rare;

@@ -8,7 +8,8 @@ from programs import load
 
 ROOT = Path(__file__).resolve().parents[3]
 SEARCHES = yaml.safe_load(Path(__file__).with_name("searches.yml").read_text(encoding="utf-8"))
-EXPLAINED = load("book/_ext/course_search.py").explained(ROOT / "book")
+BASE = load("book/_ext/course_search.py")
+EXPLAINED = BASE.explained(ROOT / "book")
 PLACES = {name: [page for other, page in EXPLAINED if other == name] for name, _ in EXPLAINED}
 FIRST = {  # the field's own names, and the page that must come first
     "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
@@ -45,6 +46,12 @@ def test_the_answer_is_among_the_first_three(ask, one):
     found = [f"{page.partition('/')[2]} § {heading}" for page, heading, *_ in ask(one["typed"])[:3]]
     wanted = tuple(place if "§" in place else f"{place} §" for place in one["finds"])
     assert any(place.startswith(wanted) for place in found), found
+
+
+@pytest.mark.parametrize("one", [one for one in BASE.asked(ROOT / "book") if one[2]], ids=lambda one: one[0][0])
+def test_what_readers_ask_leads_to_the_section_that_is_named(ask, one):
+    headings = [heading for page, heading, *_ in ask(one[0][0]) if page == one[1]]
+    assert BASE.plain(headings[0]).startswith(BASE.plain(one[2]))
 
 
 @pytest.mark.parametrize("name", PLACES)
