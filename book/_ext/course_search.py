@@ -68,14 +68,14 @@ def inside(node, kinds):
 
 
 def names_in(code):
-    """The names in some code that somebody may look for: those of several words, and all that is called or defined."""
+    """The names in some code that somebody may look for: all that is called, defined, imported or passed by name."""
     code = ASIDE.sub(" ", code)
     for found in NAME.finditer(code):
         name, before = found[0], code[max(0, found.start() - 7) : found.start()]
         if len(name) < 3 or name[0].isdigit() or keyword.iskeyword(name):
             continue
-        known = code.startswith("(", found.end()) or before.endswith((".", "def ", "class ", "import "))
-        if known or "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name):
+        known = before.endswith((".", "def ", "class ", "import ")) or re.search(r"[a-z][A-Z]", name)
+        if known or code.startswith("(", found.end()) or re.match(r"=[^= ]", code[found.end() : found.end() + 2]):
             yield name
 
 
@@ -110,9 +110,9 @@ def sections(doctree):
     for code in doctree.findall(nodes.literal_block):
         if (home := place(code.parent)) and code.get("language") in ("python", "ipython3", "ipython"):
             home[3].extend(names_in(code.astext()))
-    for signature in doctree.findall(addnodes.desc_signature):
-        if home := place(signature.parent):
-            home[3].extend(name for name in names_in(signature.astext()) if not home[0].endswith(name))
+    for argument in doctree.findall(addnodes.desc_parameter):
+        if home := place(argument.parent):
+            home[3].append(NAME.search(f"{argument.astext()} _")[0])
     made = []
     for anchor, heading, text, code, strong in found.values():
         text = "\n".join(filter(None, text))
@@ -206,6 +206,11 @@ def place_of(names, hint, found):
     return best[0] if worth(best) > worth(found[0]) else found[0][0]
 
 
+def usual(heading):
+    """The anchor that a section has if nothing else is said: only other ones are kept."""
+    return heading if heading.startswith("mha.") else re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
+
+
 def index(pages, book):
     """The index of some pages ``{name: (title, sections)}``: names and questions with their places, and the pages."""
 
@@ -220,6 +225,7 @@ def index(pages, book):
             if name in FIRST_ONLY:
                 text = "\n".join(row.partition(" – ")[0] for row in text.splitlines())
             code = " ".join(word for word in code.split() if counts[word] <= COMMON or re.search(r"_|[a-z][A-Z]", word))
+            anchor = 0 if anchor == usual(heading) else anchor
             line.append([anchor, heading, text, code] if code else [anchor, heading, text])
         lines.append(line)
     return {"names": places(concepts(book)), "asked": places(asked(book)), "same": same(book), "pages": lines}

@@ -26,7 +26,8 @@ with_node = pytest.mark.skipif(not NODE, reason="Node is not here")
 
 def described(name, text):
     """A function as autodoc describes it."""
-    signature = addnodes.desc_signature("", "", nodes.Text(f"{name.rpartition('.')[2]}(kv_heads)"), ids=[name])
+    arguments = addnodes.desc_parameterlist("", "", addnodes.desc_parameter("", "kv_heads: int = 1"))
+    signature = addnodes.desc_signature("", "", nodes.Text(name.rpartition(".")[2]), arguments, ids=[name])
     return addnodes.desc("", signature, addnodes.desc_content("", nodes.paragraph("", text)))
 
 
@@ -51,7 +52,8 @@ def test_a_section_keeps_its_text_and_the_names_in_its_code():
         ("import torch\nfrom mha import attend", "torch attend"),
         ("for row in rows: print('repeat_kv', row)  # from_plain", "print"),
         ('"""Says from_plain."""\nif not weights: pass', ""),
-        ("a, b = 1e-3, 2_000", ""),
+        ("a, b, left_count = 1e-3, 2_000, rows_left", ""),
+        ("attend(q, key_padding_mask=mask)", "attend key_padding_mask"),
     ],
 )
 def test_the_names_in_code_are_those_that_somebody_may_look_for(code, names):
@@ -103,8 +105,8 @@ def test_what_says_nothing_is_left_out_of_the_index():
     many = {f"notebooks/{n}": ("A", [part("a", "A", "Text.", code)]) for n in range(BASE.COMMON + 1)}
     table = {"book/checkers": ("Checkers", [part("a", "A", "softmax – 8 of 8 – not divided\na head – 9 of 9")])}
     pages = BASE.index(many | table, ROOT / "book")["pages"]
-    assert pages[0] == ["notebooks/0", "A", ["a", "A", "Text.", "the_rare_name"]]
-    assert pages[-1][2:] == [["a", "A", "softmax\na head"]]
+    assert pages[0] == ["notebooks/0", "A", [0, "A", "Text.", "the_rare_name"]], "the usual anchor, too"
+    assert pages[-1][2:] == [[0, "A", "softmax\na head"]]
 
 
 # ---- What is found
@@ -210,7 +212,7 @@ CHINESE = {
     "缩放点积为什么除以根号dk": ("zh#zh-02", "02_why_scale#scale"),
     "为什么除以根号dk": ("zh#zh-02", "02_why_scale#scale"),
     "键值缓存 显存": ("zh#zh-13", "13_cache_and_sharing#large"),
-    "多头注意力 掩码": (None, "04_why_many_heads#heads", "03_masking#masks"),
+    "多头注意力 掩码": (None, "04_why_many_heads#heads", "03_masking#masks"),  # on no Chinese page
     "方差随维度": ("zh#zh-02",),  # no term of any list
 }
 
@@ -238,6 +240,16 @@ def test_chinese_is_found_by_pairs_of_signs_and_by_known_terms(found, typed):
 def test_chinese_terms_lead_to_the_english_section_where_no_page_is_chinese(typed):
     english = {name: page for name, page in PAGES.items() if name != "book/zh"}
     assert set(CHINESE[typed][1:]) <= set(places(search(typed, pages=english)[0])[:3])
+
+
+@with_node
+def test_who_asks_in_chinese_reads_chinese_first():
+    english = part("a", "Shared", "Several heads share keys and values (共享键).")
+    pages = {
+        "notebooks/a": ("A", [english]),
+        "book/b": ("B", [part("b", "共同", "多个头共享键和值,缓存因此小得多,解码也更快。")]),
+    }
+    assert places(search("共享键", pages=pages)[0]) == ["b#b", "a#a"]
 
 
 @with_node

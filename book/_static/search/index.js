@@ -6,17 +6,21 @@
   const LISTS = /^book\/(references|names|checkers)/; // they name everything and explain nothing: last
   const BROAD = /^book\/(claims|package|compat)/; // that such a page has all words says nothing
   const WORTH = [[LISTS, 0.3], [BROAD, 0.5], [/^book\/(notation|map|teach|how_to)/, 0.7], [/^book\//, 0.85]];
+  const SIGNS = /[\u3400-\u9fff]/g;
   const LOWER = /^(Exercise|Quiz|Sources)/;
+
+  const usual = (heading) => (heading.startsWith("mha.") ? heading : heading.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, ""));
 
   courseSearch.read = (index) => {
     const sections = [], kept = new Map(), titles = new Map(), at = new Map();
     const put = (map, one, empty) => map.get(one) || map.set(one, empty).get(one);
     for (const [page, title, ...rest] of index.pages) {
       for (const term of split(title).flatMap(terms)) put(titles, term, new Set()).add(page);
-      for (const [anchor, heading, text, code = ""] of rest) {
+      for (const [other, heading, text, code = ""] of rest) {
+        const anchor = other || usual(heading), han = text.match(SIGNS)?.length > text.length / 4;
         const id = sections.length, words = split(text), counts = new Map(), long = 0.5 + words.length / 150;
         const worth = (WORTH.find(([pattern]) => pattern.test(page))?.[1] || 1) * (LOWER.test(heading) ? 0.6 : 1);
-        sections.push({page, title, anchor, heading, text, code, worth, last: LISTS.test(page), broad: BROAD.test(page)});
+        sections.push({page, title, anchor, heading, text, code, worth, last: LISTS.test(page), broad: BROAD.test(page), han});
         at.set(`${page}#${anchor}`, id);
         for (const term of words.flatMap(terms)) counts.set(term, (counts.get(term) || 0) + 1);
         for (const [term, count] of counts) put(kept, term, new Map()).set(id, count / (count + long));
