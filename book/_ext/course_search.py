@@ -112,7 +112,7 @@ def sections(doctree):
             home[3].extend(names_in(code.astext()))
     for argument in doctree.findall(addnodes.desc_parameter):
         if home := place(argument.parent):
-            home[3].append(NAME.search(f"{argument.astext()} _")[0])
+            home[3] += NAME.findall(argument.astext())[:1]  # none in a star alone
     made = []
     for anchor, heading, text, code, strong in found.values():
         text = "\n".join(filter(None, text))
