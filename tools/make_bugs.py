@@ -71,9 +71,10 @@ def page():
     index = sorted(f"| {e.symptom} | {{ref}}`{e.title} <{anchor(e)}>` |" for e in EXHIBITS)
     parts = [HEAD + "\n".join(index) + "\n\n## The exhibits\n"]
     for number, e in enumerate(EXHIBITS, start=1):
+        right = f"**Right, both of them:**\n\n{code(*e.right)}\n\n" if e.right else ""
         parts.append(
             f"({anchor(e)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
-            f"**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
+            f"{right}**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
             f"**Mended:**\n\n{code(e.mended)}\n\n"
             f"**Seen in** {', '.join(map(thread, e.threads))}. **Taught in** {link(e.place)}.\n"
         )
