@@ -28,7 +28,7 @@
   function put(place) {
     const total = 60 * place.dataset.minutes;
     let used = 0, since = null, told = total, ticking = 0; // milliseconds before this run; when it began
-    const shown = make("output", { textContent: clock(total), ariaLive: "off" });
+    const shown = make("output", { textContent: clock(total), role: "timer" });
     const said = make("p", { className: "said", role: "status" });
     const go = make("button", { type: "button", textContent: TEXT.start });
     const again = make("button", { type: "button", textContent: TEXT.again, disabled: true });

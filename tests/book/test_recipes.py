@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from live_figures import SIZES, STATIC
+from live_figures import BOOK, SIZES, STATIC
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
@@ -275,8 +275,8 @@ def test_the_function_counts_what_the_table_of_models_counts(run):
 class Watched:
     """A model of ours that answers as one of transformers does."""
 
-    def __init__(self, model):
-        self.model, self.config = model, SimpleNamespace(vocab_size=model.embedding.table.num_embeddings)
+    def __init__(self, model, tokens):
+        self.model, self.config = model, SimpleNamespace(vocab_size=tokens)
 
     def __call__(self, ids, output_attentions):
         assert output_attentions
@@ -287,7 +287,7 @@ class Watched:
 
 def test_the_diagonal_is_the_weight_that_our_rule_gives(run):
     recipe, _ = run(TABS["recipe-induction", "transformers"])
-    model = Watched(code_reader.small_model(5000, 16, 2).eval())
+    model = Watched(code_reader.small_model(5000, 16, 2).eval(), 5000)
     with torch.no_grad():
         torch.manual_seed(3)
         found = recipe.weight_on_the_next(model, 10, batch=2)
@@ -307,7 +307,7 @@ def test_the_trained_model_of_the_course_has_such_heads(run):
     assert low < 20
     assert high > 85
     recipe, _ = run(TABS["recipe-induction", "transformers"])
-    model = Watched(code_reader.reader())
+    model = Watched(code_reader.reader(), 64)  # its repeats are made of so many tokens
     scores = recipe.weight_on_the_next(model, 17).minimum(recipe.weight_on_the_next(model, 12))
     assert scores[1].max() > 0.5
     assert scores[0].max() < 0.2
@@ -513,7 +513,7 @@ def test_all_bugs_of_the_checker_are_tried_and_the_page_quotes_it_as_it_is(run):
 def test_the_clock_runs_stops_and_speaks(opened, violations, size):
     clock = '<main><h1>A clock</h1><figure class="mha-live mha-timer" data-minutes="30"><p>none</p></figure></main>'
     style, script = (STATIC / "live.css").read_text("utf8"), (STATIC / "timer.js").read_text("utf8")
-    tab = opened(f"<style>{style}</style>{clock}", "A clock", SIZES[size])
+    tab = opened(f"{BOOK}<style>{style}</style>{clock}", "A clock", SIZES[size])
     tab.clock.install()
     tab.evaluate(script)
     shown, button = tab.locator(".mha-timer output"), tab.get_by_role("button", name="Start")
@@ -530,10 +530,11 @@ def test_the_clock_runs_stops_and_speaks(opened, violations, size):
     assert tab.locator("[aria-current]").inner_text().startswith("10:00")
     assert "20 minutes" in tab.get_by_role("status").inner_text()
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert violations(tab) == []
     tab.clock.fast_forward(60 * 60_000)
     assert shown.inner_text() == "0:00"
     assert "over" in tab.get_by_role("status").inner_text()
     tab.get_by_role("button", name="Begin again").click()
     assert shown.inner_text() == "30:00"
     assert tab.locator("[aria-current]").count() == 0
+    tab.clock.resume()  # axe waits
+    assert violations(tab, 5) == {}
