@@ -48,7 +48,7 @@ def thread(name):
 
 def code(*functions):
     """The source of functions as one block."""
-    return "```python\n" + "\n\n".join(inspect.getsource(function).rstrip() for function in functions) + "\n```"
+    return "```python\n" + "\n\n\n".join(inspect.getsource(function).rstrip() for function in functions) + "\n```"
 
 
 def link(place):

@@ -29,7 +29,7 @@
     const total = 60 * place.dataset.minutes;
     let used = 0, since = null, told = total, ticking = 0; // milliseconds before this run; when it began
     const shown = make("output", { textContent: clock(total), role: "timer" });
-    const said = make("p", { className: "said", role: "status" });
+    const said = make("p", { className: "said", role: "status", style: "min-height: 1.6em" });
     const go = make("button", { type: "button", textContent: TEXT.start });
     const again = make("button", { type: "button", textContent: TEXT.again, disabled: true });
     const steps = TEXT.steps.map(([minute, text]) => make("li", { textContent: `${clock(60 * minute)} ${text}` }));
@@ -41,7 +41,12 @@
       shown.textContent = clock(now);
       const next = TEXT.steps.findIndex(([minute]) => 60 * minute > passed);
       const current = (next < 0 ? steps.length : next) - 1;
-      steps.forEach((step, n) => (n === current && spent() ? step.setAttribute("aria-current", "step") : step.removeAttribute("aria-current")));
+      steps.forEach((step, n) => {
+        const now = n === current && spent() > 0;
+        step.style.fontWeight = now ? "700" : "";
+        if (now) step.setAttribute("aria-current", "step");
+        else step.removeAttribute("aria-current");
+      });
       const mark = SAID.find((minutes) => now <= 60 * minutes && told > 60 * minutes && now > 60 * minutes - 60);
       if (mark) said.textContent = TEXT.left(mark);
       if (!now && told) said.textContent = TEXT.over;
@@ -76,7 +81,7 @@
       show();
       go.focus();
     });
-    place.replaceChildren(make("p", { className: "buttons" }, shown, go, again), make("ol", {}, ...steps), said);
+    place.replaceChildren(make("p", { className: "buttons" }, shown, go, again), make("ol", { style: "list-style: none; margin: 0.8rem 0; padding: 0" }, ...steps), said);
     show();
   }
 
