@@ -28,8 +28,8 @@ from chapters import family
 from mutations import trees
 
 from mha.course.exercises import final_project
-from mha.course.exercises.exercise import Exercise, exercises, judge
-from mha.course.exercises.legal import differs, drawn_cases
+from mha.course.exercises.exercise import Exercise, differs, exercises, judge
+from mha.course.exercises.legal import drawn_cases
 from mha.course.exercises.sandbox import TimeIsUpError, call
 
 ROOT = Path(__file__).resolve().parents[1]
