@@ -1,6 +1,6 @@
 """Guess what went wrong where an answer is none of an exercise's known mistakes: what holds for any exercise.
 
-A tensor is known by what it has (``.mT``), so that nothing here needs torch: a change that only tensors have fails for
+A tensor is known by what it has (``.numel``), so that nothing here needs torch: a change that only tensors have fails for
 a number, and then it does not fit.
 """
 
@@ -47,7 +47,7 @@ def guess(judge, exercise, answer, results):
 
 
 def _is_tensor(value):
-    return hasattr(value, "mT") and hasattr(value, "numel")
+    return hasattr(value, "numel")
 
 
 def _is_mask(value):
@@ -289,6 +289,11 @@ def _flat(value):
     """List the numbers in a value, in order; raises where there is something else in it."""
     if _is_tensor(value):
         return value.double().flatten().tolist()
-    if isinstance(value, (list, tuple)):
-        return [x for part in value for x in _flat(part)]
-    return [float(value + 0)]
+    if not isinstance(value, (list, tuple)):
+        return [float(value + 0)]
+    if any(_is_tensor(part) for part in value):
+        raise TypeError("a list of tensors")
+    parts = [_flat(part) for part in value]
+    if len({len(part) for part in parts}) > 1:
+        raise ValueError("rows of different lengths")
+    return [x for part in parts for x in part]

@@ -180,17 +180,14 @@ def _silent(*_, **__):
 class PageJudge(Judge):
     """Judge the function in a piece of source text, where functions cannot be looked into."""
 
-    def __init__(self, source, function, earlier=()):
-        """Run the text.
+    def __init__(self, source, function, space):
+        """Keep what is judged.
 
-        :param source: what the reader wrote.
-        :param function: the name of the function that is judged.
-        :param earlier: texts that are run before it, such as the answers to earlier exercises of the page.
-        :Raises: what the source raises.
+        :param source: the text, as the reader wrote it.
+        :param function: the name of the function in it that is judged.
+        :param space: the names that were defined when the text was run, and what they mean.
         """
-        self.source, self.function = source, function
-        self.space = space_after(earlier)
-        exec(source, self.space)  # the reader's own, on the reader's own machine
+        self.source, self.function, self.space = source, function, space
 
     def names(self, answer, case):
         """Read the names of the arguments in the first line of the function."""
@@ -214,25 +211,6 @@ class PageJudge(Judge):
         return ""
 
 
-def space_after(earlier):
-    """Give the names that the text of an answer finds: ``math``, and what earlier texts define.
-
-    What an earlier text prints is not shown, and if it fails, the rest goes on without it.
-    """
-    space = {"__name__": "page"}
-    say = builtins.print
-    builtins.print = _silent
-    try:
-        for text in ["import math"] + list(earlier):
-            try:
-                exec(text, space)
-            except (Exception, SystemExit):
-                continue
-    finally:
-        builtins.print = say
-    return space
-
-
 def names_in(source):
     """List the names in a text, without its comments and without the lines that import at its left margin."""
     found = []
@@ -249,13 +227,12 @@ def names_in(source):
     return found
 
 
-def judge_text(exercise, source, function, earlier=()):
-    """Judge the function in a text: is it right, and what is there to say?
+def judge_text(exercise, source, function, space):
+    """Judge the function in a text that was run: is it right, and what is there to say?
 
-    :Raises: what the text raises when it is run.
+    :param space: as for :class:`PageJudge`.
     """
-    judge = PageJudge(source, function, earlier)
-    answer = judge.space.get(function)
+    answer = space.get(function)
     if not callable(answer):
         return False, f"✗ {exercise.name}: there is no function `{function}`. Keep the name that the stub has."
-    return judge.judge(exercise, answer)
+    return PageJudge(source, function, space).judge(exercise, answer)
