@@ -1,13 +1,10 @@
 /* What a reader has solved, kept in this browser alone: the record that notebooks keep too (mha/course/record.py), its
-   marks in the contents, in the map and beside exercises, the answers to quizzes, and the record as a file. */
+   marks in the contents, in the map and beside exercises, and the record as a file. */
 window.mhaProgress = (() => {
   "use strict";
   const TEXT = {
     solved: "solved",
     of: (n, all) => `${n} of ${all} exercises solved`,
-    quiz: (right, of) => `${right} of ${of} right at the first answer, kept in this browser.`,
-    open: (left) => `${left} more to answer. Your first answer to each question counts.`,
-    again: "Answer again",
     sum: (n, all, quizzes) => `In this browser: ${n} of ${all} exercises solved, ${quizzes} quizzes answered.`,
     save: "Save as a file", load: "Add a file", forget: "Forget everything",
     sure: "Forget all solved exercises, answers and quizzes that this browser keeps?",
@@ -100,43 +97,6 @@ window.mhaProgress = (() => {
     }
   }
 
-  /* A quiz: the first answer to each question counts, and all that were opened are open when the reader comes back. */
-  function addQuiz(quiz) {
-    const questions = [...quiz.querySelectorAll("section")], topic = questions[0]?.querySelector("[id]")?.id.split("-")[1];
-    if (!topic) return;
-    const said = element("p", { className: "mha-quiz-said" }), again = element("button", { type: "button", textContent: TEXT.again });
-    said.setAttribute("role", "status");
-    const options = (question) => [...question.querySelectorAll("details")];
-    const answers = () => read().answers?.[topic] || [];
-    function tell() {
-      const given = answers(), firsts = questions.map((_, n) => given[n]?.[0]), left = firsts.filter((one) => one === undefined).length;
-      const right = firsts.filter((one, n) => options(questions[n])[one]?.matches(".right")).length;
-      again.hidden = left === questions.length;
-      said.textContent = again.hidden ? "" : left ? TEXT.open(left) : TEXT.quiz(right, questions.length);
-      return left ? null : { right, of: questions.length, first: now() };
-    }
-    questions.forEach((question, n) => options(question).forEach((option, which) => {
-      option.open = !!answers()[n]?.includes(which);
-      option.addEventListener("toggle", () => {
-        if (!option.open || answers()[n]?.includes(which)) return;
-        change((record) => {
-          const given = ((record.answers ||= {})[topic] ||= []);
-          for (let i = 0; i <= n; i += 1) given[i] ||= [];
-          given[n].push(which);
-        });
-        const result = tell();
-        if (result) change((record) => { if (better(result, record.quiz[topic])) record.quiz[topic] = result; });
-      });
-    }));
-    again.addEventListener("click", () => {
-      change((record) => { delete record.answers?.[topic]; });
-      for (const option of quiz.querySelectorAll("details")) option.open = false;
-      tell();
-    });
-    tell();
-    quiz.append(said, again);
-  }
-
   function addPanel(place) {
     const sum = element("p"), said = element("p"), file = element("input", { type: "file", accept: ".json,application/json", hidden: true });
     said.setAttribute("role", "status");
@@ -173,7 +133,6 @@ window.mhaProgress = (() => {
   watchers.push(draw);
   addEventListener("storage", ({ key }) => { if (key === KEY) watchers.forEach((watcher) => watcher()); });
   draw();
-  document.querySelectorAll(".mha-quiz").forEach(addQuiz);
   document.querySelectorAll(".mha-progress").forEach(addPanel);
-  return { read, solve, merge, checked };
+  return { read, change, solve, merge, checked, better, now, element };
 })();

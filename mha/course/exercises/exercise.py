@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -44,15 +45,20 @@ def _today(name: str) -> str:
     return next((new for new in exercises() if new.partition(".")[2] == name.partition(".")[2]), name)
 
 
-def progress() -> None:
+def progress(add: str | Path | None = None) -> None:
     """Print a table: for each chapter its exercises, solved (●) or not (○), the quiz, and which exercise comes next.
 
     Solved are those that a checker accepted from a function whose name begins with ``my_``. Of a quiz it is the best
     result of ``quiz.ask(…).answer(…)``. Both are kept in ``.mha_progress.json`` in your home folder, or in the file
     that the variable ``MHA_PROGRESS`` names; ``mha.course.record`` describes it.
 
+    :param add: a file that the course's page has saved, "mha_progress.json": its results are added first.
+    :Raises: FileNotFoundError where there is no such file; ValueError where it is no record of progress.
     :Taught in: the page "How to use this course".
     """
+    if add is not None:
+        solved, quizzes = record.add(add, _today)
+        print(f"Added: {solved} exercises and {quizzes} quizzes that were not here.")
     every, found = exercises(), record.read()
     done = {_today(name) for name in found["solved"]}
     print(f"{'chapter':18}  {'exercises':9}  {'quiz':6}  next exercise")

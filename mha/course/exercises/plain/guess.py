@@ -1,7 +1,7 @@
 """Guess what went wrong where an answer is none of an exercise's known mistakes: what holds for any exercise.
 
-A tensor is known by what it has (``.numel``), so that nothing here needs torch: a change that only tensors have fails for
-a number, and then it does not fit.
+A tensor is known by what it has (``.numel``), so that nothing here needs torch: a change that only tensors have fails
+for a number, and then it does not fit.
 """
 
 import math
