@@ -90,10 +90,11 @@ def offer_exercises(source, folder, *, runs):
     script.write_text(script.read_text("utf8").replace(MARK, filled, 1), "utf8")
     if runs:
         copy_judge(source, folder)
-    for topic, (stem, checkers) in found.items():
-        path = folder / "notebooks" / f"{stem}.html"
-        if path.is_file() and "data-exercise=" not in (page := path.read_text("utf8")):
-            path.write_text(with_exercises(page, topic, stem, checkers, known), "utf8")
+    topics = {stem[:2]: topic for topic, (stem, _) in found.items()}
+    for path in (folder / "notebooks").glob("[0-9][0-9]*.html"):  # side rooms, 03b, hold exercises of their chapter
+        topic, page = topics[path.stem[:2]], path.read_text("utf8")
+        if "data-exercise=" not in page:
+            path.write_text(with_exercises(page, topic, path.stem, found[topic][1], known), "utf8")
     for path in folder.rglob("*.html"):
         page = path.read_text("utf8")
         names = ["python", "exercises"] if 'data-function="' in page else []

@@ -31,8 +31,9 @@
     const source = cell.querySelector(".cell_input pre");
     if (!source) return;
     const original = stub(source.textContent, checker), area = editor(label, texts()[name] ?? original);
-    const button = (kind) => element("button", { type: "button", className: `answer-${kind}`, textContent: TEXT[kind] });
-    const check = button("check"), only = button("run"), reset = button("reset");
+    const button = (textContent) => element("button", { type: "button", textContent });
+    const check = button(TEXT.check), only = button(TEXT.run), reset = button(TEXT.reset);
+    check.className = "answer-check";
     const output = element("pre", { className: "answer-output" });
     output.setAttribute("role", "status");
     output.tabIndex = 0;

@@ -5,10 +5,10 @@ window.mhaProgress = (() => {
   const TEXT = {
     solved: "solved",
     of: (n, all) => `${n} of ${all} exercises solved`,
-    sum: (n, all, quizzes) => `In this browser: ${n} of ${all} exercises solved, ${quizzes} quizzes answered.`,
+    sum: (n, all, quizzes) => `In this browser: ${n} of ${all} exercises solved. Quizzes answered: ${quizzes}.`,
     save: "Save as a file", load: "Add a file", forget: "Forget everything",
     sure: "Forget all solved exercises, answers and quizzes that this browser keeps?",
-    loaded: (n, quizzes) => `Added: ${n} exercises and ${quizzes} quizzes that were not here.`,
+    loaded: (n, quizzes) => `Added what was not here. Exercises: ${n}. Quizzes: ${quizzes}.`,
     unread: "This file is no record of progress. Nothing was changed.",
     unkept: "This browser keeps nothing for this page. Save a file before you close it.",
   };

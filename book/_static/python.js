@@ -50,6 +50,7 @@ window.mhaPython = (() => {
     const area = element("textarea", { id, value: text, spellcheck: false, autocapitalize: "off", rows: text.split("\n").length + 1 });
     area.setAttribute("autocorrect", "off");
     area.setAttribute("wrap", "off");
+    area.addEventListener("input", () => { area.rows = Math.max(area.rows, Math.min(area.value.split("\n").length + 1, 24)); });
     area.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.ctrlKey || event.metaKey || event.isComposing) return;
       const line = area.value.slice(0, area.selectionStart).split("\n").at(-1);

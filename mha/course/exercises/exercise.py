@@ -58,7 +58,7 @@ def progress(add: str | Path | None = None) -> None:
     """
     if add is not None:
         solved, quizzes = record.add(add, _today)
-        print(f"Added: {solved} exercises and {quizzes} quizzes that were not here.")
+        print(f"Added what was not here. Exercises: {solved}. Quizzes: {quizzes}.")
     every, found = exercises(), record.read()
     done = {_today(name) for name in found["solved"]}
     print(f"{'chapter':18}  {'exercises':9}  {'quiz':6}  next exercise")

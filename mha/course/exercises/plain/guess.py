@@ -39,7 +39,7 @@ def guess(judge, exercise, answer, results):
     for said, change in _other_arguments(names, cases[0]):
         if fits(change):
             return said
-    for said, change in RESULTS.items():
+    for said, change in RESULTS:
         if fits(lambda case: case, lambda right, result, change=change: _where_wrong(right, result, change, same)):
             return said
     by_arguments = _beside(names, cases, results, rights, exercise.tolerance, same)
@@ -68,7 +68,7 @@ def _other_arguments(names, case):
                 if other > n:
                     yield f"`{name}` and `{names[other]}` have changed places", _exchanged(n, other)
                 yield f"`{names[other]}` is used in place of `{name}`", _instead(n, other)
-        for said, change in ARGUMENTS.items():
+        for said, change in ARGUMENTS:
             yield said.format(name), _with(n, change)
     yield "all matrices are transposed", lambda case: tuple([x.mT if _is_matrix(x) else x for x in case])
 
@@ -128,37 +128,39 @@ def _root(x):
     return x.sqrt() if _is_tensor(x) else math.sqrt(x)
 
 
-ARGUMENTS = {
-    "`{}` is left out: the result is the one for 0": _number(lambda x: x * 0),
-    "`{}` is left out: the result is the one for 1": _number(lambda x: x * 0 + 1),
-    "the sign of `{}` is wrong": _number(lambda x: -x),
-    "`{}` is taken one too small": _integer(lambda x: x - 1),
-    "`{}` is taken one too large": _integer(lambda x: x + 1),
-    "`{}` divides where it should multiply, or the other way round": _number(lambda x: 1 / x),
-    "`{}` is squared": _number(lambda x: x * x),
-    "the square root of `{}` is taken": _number(_root),
-    "`{}` is divided by the square root of its last axis' length, once too often": _number(
-        lambda x: x / x.shape[-1] ** 0.5
+ARGUMENTS = [  # in this order, which a dict of MicroPython does not keep
+    ("`{}` is left out: the result is the one for 0", _number(lambda x: x * 0)),
+    ("`{}` is left out: the result is the one for 1", _number(lambda x: x * 0 + 1)),
+    ("the sign of `{}` is wrong", _number(lambda x: -x)),
+    ("`{}` is taken one too small", _integer(lambda x: x - 1)),
+    ("`{}` is taken one too large", _integer(lambda x: x + 1)),
+    ("`{}` divides where it should multiply, or the other way round", _number(lambda x: 1 / x)),
+    ("`{}` is squared", _number(lambda x: x * x)),
+    ("the square root of `{}` is taken", _number(_root)),
+    (
+        "`{}` is divided by the square root of its last axis' length, once too often",
+        _number(lambda x: x / x.shape[-1] ** 0.5),
     ),
-    "`{}` is multiplied by the square root of its last axis' length, once too often": _number(
-        lambda x: x * x.shape[-1] ** 0.5
+    (
+        "`{}` is multiplied by the square root of its last axis' length, once too often",
+        _number(lambda x: x * x.shape[-1] ** 0.5),
     ),
-    "`{}` went through a softmax first": _number(lambda x: x.softmax(-1)),
-    "`{}` went through a softmax over its first axis": _number(lambda x: x.softmax(0)),
-    "`{}` went through a sigmoid first": _number(lambda x: x.sigmoid()),
-    "the exponential of `{}` is taken first": _number(lambda x: x.exp() if _is_tensor(x) else math.exp(x)),
-    "one minus `{}` is used": _number(lambda x: 1 - x),
-    "`{}` counts twice": _number(lambda x: 2 * x),
-    "`{}` counts by half only": _number(lambda x: x / 2),
-    "True and False of `{}` have changed places": _yes_or_no(lambda x: ~x),
-    "`{}` is not used": _yes_or_no(lambda x: x | True),
-    "`{}` is transposed: its last two axes have changed places": lambda x: x.mT,
-    "`{}` is read in reverse order": lambda x: x.flip(0) if _is_tensor(x) else x[::-1],
-    "the last axis of `{}` is read in reverse order": lambda x: x.flip(-1),
-    "only the first of `{}` is used, for all": lambda x: x[:1].expand_as(x),
-    "only the last of `{}` is used, for all": lambda x: x[-1:].expand_as(x),
-    "the mean of `{}` over its first axis is used": lambda x: x.mean(0, keepdim=True).expand_as(x),
-}
+    ("`{}` went through a softmax first", _number(lambda x: x.softmax(-1))),
+    ("`{}` went through a softmax over its first axis", _number(lambda x: x.softmax(0))),
+    ("`{}` went through a sigmoid first", _number(lambda x: x.sigmoid())),
+    ("the exponential of `{}` is taken first", _number(lambda x: x.exp() if _is_tensor(x) else math.exp(x))),
+    ("one minus `{}` is used", _number(lambda x: 1 - x)),
+    ("`{}` counts twice", _number(lambda x: 2 * x)),
+    ("`{}` counts by half only", _number(lambda x: x / 2)),
+    ("True and False of `{}` have changed places", _yes_or_no(lambda x: ~x)),
+    ("`{}` is not used", _yes_or_no(lambda x: x | True)),
+    ("`{}` is transposed: its last two axes have changed places", lambda x: x.mT),
+    ("`{}` is read in reverse order", lambda x: x.flip(0) if _is_tensor(x) else x[::-1]),
+    ("the last axis of `{}` is read in reverse order", lambda x: x.flip(-1)),
+    ("only the first of `{}` is used, for all", lambda x: x[:1].expand_as(x)),
+    ("only the last of `{}` is used, for all", lambda x: x[-1:].expand_as(x)),
+    ("the mean of `{}` over its first axis is used", lambda x: x.mean(0, keepdim=True).expand_as(x)),
+]
 
 
 def _where_wrong(right, result, change, same):
@@ -178,42 +180,42 @@ def _matrix(right):
     return right.mT if right.ndim > 1 else right[None]
 
 
-RESULTS = {
-    "the sign is wrong": lambda r: [-x for x in r] if isinstance(r, (list, tuple)) else -r,
-    "True and False have changed places": _yes_or_no(lambda r: ~r),
-    "the result is transposed: its last two axes have changed places": _matrix,
-    "the order is reversed": _reversed,
-    "each entry of the list is in reverse order": lambda r: r.flip(0) if _is_tensor(r) else r[::-1],
-    "the order along the last axis is reversed": lambda r: r.flip(-1),
-    "the order along the axis before the last is reversed": lambda r: r.flip(-2),
-    "everything is one too small": lambda r: [x - 1 for x in r] if isinstance(r, (list, tuple)) else r - 1,
-    "everything is one too large": lambda r: [x + 1 for x in r] if isinstance(r, (list, tuple)) else r + 1,
-    "this is one minus the right result": _number(lambda r: 1 - r),
-    "it is upside down: this is one divided by the right result": _number(lambda r: 1 / r),
-    "it is squared": _number(lambda r: r * r),
-    "the square root is taken": _number(_root),
-    "the logarithm is taken": lambda r: r.log() if _is_tensor(r) else math.log(r),
-    "the exponential is taken": lambda r: r.exp() if _is_tensor(r) else math.exp(r),
-    "it went through one more softmax": lambda r: r.softmax(-1),
-    "each row is divided by its sum": lambda r: r / r.sum(-1, keepdim=True),
-    "it is averaged over the first axis": lambda r: r.mean(0, keepdim=True).expand_as(r),
-    "it is rounded to whole numbers": lambda r: r.round() if _is_tensor(r) else round(r),
-}
+RESULTS = [
+    ("the sign is wrong", lambda r: [-x for x in r] if isinstance(r, (list, tuple)) else -r),
+    ("True and False have changed places", _yes_or_no(lambda r: ~r)),
+    ("the result is transposed: its last two axes have changed places", _matrix),
+    ("the order is reversed", _reversed),
+    ("each entry of the list is in reverse order", lambda r: r.flip(0) if _is_tensor(r) else r[::-1]),
+    ("the order along the last axis is reversed", lambda r: r.flip(-1)),
+    ("the order along the axis before the last is reversed", lambda r: r.flip(-2)),
+    ("everything is one too small", lambda r: [x - 1 for x in r] if isinstance(r, (list, tuple)) else r - 1),
+    ("everything is one too large", lambda r: [x + 1 for x in r] if isinstance(r, (list, tuple)) else r + 1),
+    ("this is one minus the right result", _number(lambda r: 1 - r)),
+    ("it is upside down: this is one divided by the right result", _number(lambda r: 1 / r)),
+    ("it is squared", _number(lambda r: r * r)),
+    ("the square root is taken", _number(_root)),
+    ("the logarithm is taken", lambda r: r.log() if _is_tensor(r) else math.log(r)),
+    ("the exponential is taken", lambda r: r.exp() if _is_tensor(r) else math.exp(r)),
+    ("it went through one more softmax", lambda r: r.softmax(-1)),
+    ("each row is divided by its sum", lambda r: r / r.sum(-1, keepdim=True)),
+    ("it is averaged over the first axis", lambda r: r.mean(0, keepdim=True).expand_as(r)),
+    ("it is rounded to whole numbers", lambda r: r.round() if _is_tensor(r) else round(r)),
+]
 
 
-BESIDE = {
-    "this is `{}`, as it came": lambda right, x: x,
-    "`{}` is added to the result": lambda right, x: right + x,
-    "`{}` is taken away from the result": lambda right, x: right - x,
-    "the result is taken away from `{}`": lambda right, x: x - right,
-    "the result is multiplied by `{}`": lambda right, x: right * x,
-    "the result is divided by `{}`": lambda right, x: right / x,
-}
+BESIDE = [
+    ("this is `{}`, as it came", lambda right, x: x),
+    ("`{}` is added to the result", lambda right, x: right + x),
+    ("`{}` is taken away from the result", lambda right, x: right - x),
+    ("the result is taken away from `{}`", lambda right, x: x - right),
+    ("the result is multiplied by `{}`", lambda right, x: right * x),
+    ("the result is divided by `{}`", lambda right, x: right / x),
+]
 
 
 def _beside(names, cases, results, rights, tolerance, same):
     """Say that a result is one of the arguments, or has one added to it or taken away from it."""
-    for words, make in BESIDE.items():
+    for words, make in BESIDE:
         for n in range(len(names)):
             if any(isinstance(case[n], bool) for case in cases):
                 continue
