@@ -72,7 +72,7 @@ window.mhaProgress = (() => {
     if (!sign) place.append(sign = element("span", { className: "mha-mark" }));
     sign.textContent = text;
     sign.setAttribute("role", "img");
-    sign.setAttribute("aria-label", name);
+    sign.setAttribute("aria-label", `, ${name}`);
   }
 
   /* Of a chapter those exercises count that run in the page; if there are none, all. */
