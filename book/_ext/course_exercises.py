@@ -87,7 +87,8 @@ def offer_exercises(source, folder, *, runs):
     found, known = chapters(runs), addresses.known()
     script = folder / "_static" / "progress.js"
     filled = f"const CHAPTERS = {json.dumps(found, separators=(',', ':'))};"
-    script.write_text(script.read_text("utf8").replace(MARK, filled, 1), "utf8")
+    if script.is_file():
+        script.write_text(script.read_text("utf8").replace(MARK, filled, 1), "utf8")
     if runs:
         copy_judge(source, folder)
     topics = {stem[:2]: topic for topic, (stem, _) in found.items()}

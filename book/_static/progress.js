@@ -25,12 +25,14 @@ window.mhaProgress = (() => {
     const whole = table(solved) && Object.values(solved).every((at) => at === null || typeof at === "string");
     const results = table(quiz) && Object.values(quiz).every((one) => Number.isInteger(one?.right) && Number.isInteger(one?.of));
     if (!whole || !results) throw new Error("no record");
-    return { ...found, version: VERSION, solved, quiz };
+    const given = Object.entries(table(found.answers) ? found.answers : {});
+    const answers = Object.fromEntries(given.filter(([, one]) => Array.isArray(one) && one.every(Array.isArray)));
+    return { ...found, version: VERSION, solved, quiz, answers };
   }
 
   function read() {
     if (here) return here;
-    try { return checked(JSON.parse(localStorage.getItem(KEY))); } catch { return { version: VERSION, solved: {}, quiz: {} }; }
+    try { return checked(JSON.parse(localStorage.getItem(KEY))); } catch { return { version: VERSION, solved: {}, quiz: {}, answers: {} }; }
   }
   function write(record) {
     try { localStorage.setItem(KEY, JSON.stringify(record)); } catch { here = record; unkept = true; }
@@ -124,7 +126,7 @@ window.mhaProgress = (() => {
       button(TEXT.load, () => file.click()), button(TEXT.forget, () => {
         if (!confirm(TEXT.sure)) return;
         try { localStorage.removeItem("mha-code"); } catch { /* nothing was kept */ }
-        write({ version: VERSION, solved: {}, quiz: {} });
+        write({ version: VERSION, solved: {}, quiz: {}, answers: {} });
       })), file, said);
     watchers.push(tell);
     tell();
