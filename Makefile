@@ -92,7 +92,7 @@ mutants: .venv/.with-book,test  ## change every solution in every way a machine 
 	$(PY) tools/mutate_solutions.py
 	$(PY) tools/make_checker_table.py
 
-pages: .venv/.with-book,test  ## make the pages anew that programs write: compatibility, ledger, museum, checkers
+pages: .venv/.with-book,test  ## make the pages anew that programs write: compatibility, ledger, symptoms and museum, checkers
 	$(PY) tools/make_compatibility.py
 	$(PY) tools/make_ledger.py
 	$(PY) tools/make_bugs.py

@@ -16,7 +16,10 @@
   /* The contents at the side mark the section that is read. The theme marks a section when its heading passes the top of
      the window; after a jump over cells that are laid out late, none does. So it is looked up when scrolling is over. */
   const links = [...document.querySelectorAll("#pst-page-toc-nav a")], entries = document.querySelectorAll("#pst-page-toc-nav .toc-entry");
-  const top = (link) => document.getElementById(decodeURIComponent(link.hash.slice(1))).getBoundingClientRect().top;
+  const top = (link) => {
+    const place = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    return place.closest("[hidden]") ? Infinity : place.getBoundingClientRect().top; // hidden: an exhibit of the museum
+  };
   function mark() {
     const end = scrollY + innerHeight > document.documentElement.scrollHeight - 4, high = end ? innerHeight : 0.3 * innerHeight;
     const asked = links.find((link) => link.hash === location.hash && top(link) >= 0 && top(link) < high);

@@ -94,7 +94,7 @@ def test_the_pictures_of_the_site_are_whole(name):
 
 @every_page
 def test_a_page_begins_with_its_title(page):
-    assert re.match(r"(\([\w-]+\)=\n)?# ", read(page))
+    assert re.match(r"(\([\w-]+\)=\n|\{\.language-[\w-]+\}\n)?# ", read(page))
     assert len(re.findall(r"^# ", re.sub(r"```.*?```", "", read(page), flags=re.DOTALL), re.MULTILINE)) == 1
 
 

@@ -44,6 +44,12 @@ def test_there_are_many_and_no_two_are_the_same():
 
 
 def test_the_page_shows_what_the_museum_holds():
-    assert (ROOT / "book" / "bug_museum.md").read_text("utf8") == load("tools/make_bugs.py").page(), (
-        "python tools/make_bugs.py"
-    )
+    tool = load("tools/make_bugs.py")
+    assert (ROOT / "book" / "bug_museum.md").read_text("utf8") == tool.museum_page(), "python tools/make_bugs.py"
+
+
+def test_every_exhibit_is_a_cause_of_some_symptom():
+    tool, titles = load("tools/make_bugs.py"), [exhibit.title for exhibit in EXHIBITS]
+    assert tool.unfiled(titles) == [], "name it in book/symptoms.yml"
+    assert tool.unfiled([*titles, "A bug that nobody filed"]) == ["A bug that nobody filed"]
+    assert tool.unfiled(titles[1:]) == titles[:1], "a symptom names an exhibit that is not there"

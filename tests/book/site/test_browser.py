@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from programs import load
 
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "_build" / "html"
@@ -563,65 +562,12 @@ def test_the_search_finds_a_word_of_the_first_page(open_page):
     assert problems == []
 
 
-FOUND = "all => all.map(a => a.pathname)"
-EXPLAINED = load("book/_ext/course_search.py").explained(ROOT / "book")
-PLACES = {name: [page for other, page in EXPLAINED if other == name] for name, _ in EXPLAINED}
-ASKED = {  # other things that readers type, and a page that must be among the first three
-    "RoPE": "08_positions", "sink": "15_say_nothing", "KV cache": "13_cache_and_sharing", "GQA": "13_cache_and_sharing",
-    "heads not used": "11_pruning_heads", "NaN in softmax": "03_masking", "多头注意力": "04_why_many_heads",
-    "因果掩码": "03_masking", "why divide by sqrt": "02_why_scale", "view after transpose": "05_split_and_merge",
-    "flash attention": "12_counting_cost", "prune": "11_pruning_heads", "dead heads": "11_pruning_heads",
-    "why sqrt dk": "02_why_scale", "multi-head": "04_why_many_heads", "ALiBi": "08_positions", "MLA": "16_compress",
-}  # fmt: skip
-
-FIRST = {  # the field's own names, and the page that must come first
-    "RoPE": "08_positions", "GQA": "13_cache_and_sharing", "MLA": "16_compress", "KV cache": "13_cache_and_sharing",
-    "FlashAttention": "12_counting_cost", "DeltaNet": "17_overwrite", "attention sink": "15_say_nothing",
-    "GPU": "12_counting_cost", "quantization": "12b_batches_contexts_bits", "perplexity": "01_why_attention",
-    "padding": "03_masking", "token": "01_why_attention", "tensor parallelism": "14_across_machines",
-    "entmax": "23_sparsify", "num_key_value_heads": "13_cache_and_sharing",
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ask(browser, address):
-    """Type something into the search page; gives the pages that it lists, and the page itself."""
-    with browser.new_context() as context:
-        tab = context.new_page()
-        tab.goto(f"{address}/search.html")
-
-        def found(words):
-            tab.locator(".bd-search-container input").fill(words)
-            return tab.eval_on_selector_all("#search-results li > a:first-child", FOUND), tab
-
-        yield found
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_the_search_leads_to_the_page_that_explains_a_name(ask, name):
-    found, _ = ask(name)
-    for page in PLACES[name]:
-        assert any(path.endswith(f"{page}.html") for path in found[:5]), found
-
-
-@pytest.mark.parametrize(("words", "page"), ASKED.items())
-def test_the_search_answers_what_readers_ask(ask, words, page):
-    found, _ = ask(words)
-    assert any(path.endswith(f"notebooks/{page}.html") for path in found[:3]), found
-
-
-@pytest.mark.parametrize(("name", "page"), FIRST.items())
-def test_the_search_puts_first_the_page_of_a_standard_name(ask, name, page):
-    found, _ = ask(name)
-    assert found[0].endswith(f"notebooks/{page}.html"), found[:5]
-
-
 def test_a_result_is_the_sentence_itself_with_a_link_to_its_place(open_page, address):
     tab, _ = open_page("search.html?q=nan+in+softmax")
-    first = tab.locator("#search-results p.context").first
+    first = tab.locator("#search-results li").first
     assert "NaN" in first.locator("mark").all_inner_texts()
     page, _, place = first.locator("a").get_attribute("href").partition("#")
-    sentence = first.inner_text().removeprefix(first.locator("a").inner_text()).strip()
+    sentence = first.locator("p.context").inner_text()
     tab.goto(f"{address}/{page}")
     assert sentence[:40] in " ".join(tab.locator(f"[id='{place}']").inner_text().split())
 
@@ -635,10 +581,26 @@ def test_a_search_is_light(open_page):
     assert problems == []
 
 
-def test_nothing_is_found_of_what_is_not_there(ask):
-    found, tab = ask("zzyzx")
-    assert found == []
-    assert "Nothing found" in tab.locator("#search-results").inner_text()
+def test_everybody_can_use_the_results_of_a_search(open_page, violations):
+    tab, _ = open_page("search.html?q=KV+cache+offset", "phone")
+    tab.wait_for_selector("#search-results li a", timeout=20_000)
+    for theme in ("light", "dark"):
+        turn(tab, theme)
+        tab.evaluate(STILL)
+        assert violations(tab, 15, "best-practice") == {}, theme
+    assert tab.evaluate(WIDER) <= 0
+
+
+def test_the_dialog_of_every_page_searches_while_typing(open_page):
+    tab, problems = open_page(CHAPTERS[0])
+    assert not [url for url in tab.evaluate(ASKED_FOR) if "sentences.js" in url]
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("repeat_kv")
+    tab.wait_for_selector("#pst-search-dialog li:first-child > a[href*='13_cache_and_sharing']", timeout=20_000)
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(re.compile(r"13_cache_and_sharing\.html#"))
+    assert problems == []
 
 
 @pytest.mark.parametrize("page", ["book/intro.html", CHAPTERS[1], CHAPTERS[-1], "search.html?q=softmax"])

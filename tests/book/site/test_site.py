@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 from chapters import contents
+from programs import load
 
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "_build" / "html"
@@ -71,15 +72,22 @@ def test_every_page_of_the_book_is_built():
 
 
 def test_the_search_knows_every_page_and_every_place_in_it():
-    lines = (SITE / "sentences.js").read_text(encoding="utf-8").partition("const PAGES = [")[2].splitlines()
+    usual = load("book/_ext/course_search.py").usual
+    lines = (SITE / "sentences.js").read_text(encoding="utf-8").partition("pages: [")[2].splitlines()
     index = {name: places for name, _, *places in (json.loads(line[:-1]) for line in lines if line.startswith("["))}
     assert set(index) == {page.removesuffix(".html") for page in PAGES if page.startswith(("book/", "notebooks/"))}
     for name, places in index.items():
         assert places, name
-        assert {anchor for anchor, _, _ in places} <= anchors(f"{name}.html")
-        assert all(heading for _, heading, _ in places), name
-        told = " ".join(text for _, _, text in places)
+        assert {anchor or usual(heading) for anchor, heading, *_ in places} <= anchors(f"{name}.html")
+        assert all(place[1] for place in places), name
+        told = " ".join(place[2] for place in places)
         assert not re.search(r"(?<!C:)\\[a-z]+|<br", told), "a formula or a tag is no sentence"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "index.html"])
+def test_no_page_loads_the_index_before_somebody_searches(page):
+    assert not [address for address in loads(page) if "sentences.js" in address]
+    assert [address for address in loads(page) if "_static/search.js" in address]
 
 
 @every_page
@@ -189,11 +197,10 @@ def test_every_id_is_there_once(page):
 
 @every_page
 def test_the_page_is_light(page):
-    """Scripts and style sheets of at most 1 MB; the sentences of the search come on top."""
+    """Scripts and style sheets of at most 1 MB; the sentences of the search come when somebody searches."""
     local = {unquote(urlsplit(urljoin(f"/{page}", a)).path).lstrip("/") for a in loads(page) if not outside(a)}
     sizes = {name: (SITE / name).stat().st_size for name in local if name.endswith((".js", ".css"))}
-    heavy = {name: size for name, size in sizes.items() if name != "sentences.js"}
-    assert sum(heavy.values()) <= 1_000_000, heavy
+    assert sum(sizes.values()) <= 1_000_000, sizes
     assert not [name for name in sizes if "fontawesome.js" in name]
 
 
