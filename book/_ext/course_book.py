@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 from course_card import choose_card, draw_card, draw_chapters, offer_card
+from course_exercises import offer_exercises
 from course_figures import draw_figures
 from course_formulas import draw_formulas
 from course_icons import shrink_icons
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
 RUNNABLE = re.compile(r'<div class="[^"]*\btag_try-it\b')
-RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
+RUNNER = "".join(f'<script defer src="{{up}}_static/{name}.js"></script>' for name in ("python", "tryit")) + "</head>"
 
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
@@ -254,6 +255,7 @@ def finish(app, exception):
         tidy_all(Path(app.outdir), runs=can_run_python(app))
         draw_figures(Path(app.srcdir), Path(app.outdir))
         load_figures(Path(app.outdir))
+        offer_exercises(Path(app.srcdir), Path(app.outdir), runs=can_run_python(app))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))

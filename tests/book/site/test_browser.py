@@ -419,7 +419,7 @@ def test_what_goes_wrong_in_the_page_is_said_there(open_page, page):
     assert "The page has plain Python only" in run_in_page(tab, "import numpy as np")
     assert "write the answer into the code" in run_in_page(tab, "print(input('who? '))")
     assert "stopped after 10 seconds" in run_in_page(tab, "while True:\n    pass")
-    tab.get_by_role("button", name="Reset").click()
+    tab.locator("button.tryit-reset").click()
     assert "bank reads" in run_in_page(tab)
     assert problems == []
 
