@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 from course_card import choose_card, draw_card, draw_chapters, offer_card
 from course_figures import draw_figures
+from course_first import draw_first
 from course_formulas import draw_formulas
 from course_icons import shrink_icons
 from course_live import load_figures
@@ -254,6 +255,7 @@ def finish(app, exception):
         tidy_all(Path(app.outdir), runs=can_run_python(app))
         draw_figures(Path(app.srcdir), Path(app.outdir))
         load_figures(Path(app.outdir))
+        draw_first(Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))
