@@ -103,6 +103,7 @@ def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
     page = OTHER_SEARCH.sub("", page)
+    page = fold_parts(page)
     for pattern, better in FOR_ALL:
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
@@ -205,8 +206,27 @@ def cover_view():
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
     q, k = (split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
-    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads", together=True)
+    view = HeadView(attention_weights(q, k), EXAMPLE["words"], name="two heads", together=True)
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
+
+
+CAPTION = re.compile(r'<p aria-level="2" class="caption" role="heading"><span class="caption-text">(.*?)</span></p>')
+CONTENTS = re.compile(r'<nav class="bd-links bd-docs-nav".*?</nav>', re.DOTALL)
+
+
+def fold_parts(page):
+    """Fold the parts in the list of pages at the side; the part to which this page belongs stays open."""
+
+    def folded(found):
+        before, *parts = CAPTION.split(found[0])
+        for caption, part in zip(parts[::2], parts[1::2], strict=True):
+            inside, _, after = part.rpartition("</ul>")
+            state = " open" if 'class="current nav' in inside else ""
+            name = f'<span role="heading" aria-level="2">{caption}</span>'
+            before += f'<details class="part"{state}><summary>{name}</summary>{inside}</ul></details>{after}'
+        return before
+
+    return CONTENTS.sub(folded, page)
 
 
 def fill_in(app, name, source):
