@@ -38,7 +38,9 @@ def why_attention():
             for at, (channel, value) in enumerate(zip(("water", "money"), values, strict=True)):
                 panel.text(116, y + 22 * at, f"{channel} {name}", at="end", size=12, quiet=name == "before")
                 panel.bar(124, y - 11 + 22 * at, 80 * value + 1, 14, "" if name == "before" else "head-0")
-                panel.text(130 + 80 * value, y + 22 * at, f"{value:.2g}" if value >= 0.1 else f"{value:.1f}", at="start")
+                panel.text(
+                    130 + 80 * value, y + 22 * at, f"{value:.2g}" if value >= 0.1 else f"{value:.1f}", at="start"
+                )
         panels.append(panel)
     return panels
 
@@ -176,7 +178,7 @@ def counting_cost():
         tiles.box(56, 66 + 23 * n, 20, 21, "q")
         tiles.box(86 + 23 * n, 36, 21, 20, "k")
         for m in range(8):
-            now = 4 <= n and 2 <= m < 4
+            now = n >= 4 and 2 <= m < 4
             tiles.box(86 + 23 * m, 66 + 23 * n, 21, 21, "main" if now else "hidden", tint=55)
     tiles.text(66, 50, "q", size=13)
     tiles.text(278, 51, "k", size=13)
@@ -228,7 +230,11 @@ def say_nothing():
     for title, sink in (("softmax: each row spends 1", False), ("with a sink of score 0", True)):
         panel = Panel(270, title)
         for row, (said, scores) in enumerate(
-            (("one key fits: 4, 0, 0", [4, 0, 0]), ("undecided: 0, 0, 0", [0, 0, 0]), ("none fits: −9, −9, −9", [-9] * 3))
+            (
+                ("one key fits: 4, 0, 0", [4, 0, 0]),
+                ("undecided: 0, 0, 0", [0, 0, 0]),
+                ("none fits: −9, −9, −9", [-9] * 3),
+            )
         ):
             y, x = 56 + 66 * row, 10.0
             panel.text(10, y - 6, said, at="start")

@@ -33,12 +33,12 @@ def is_check(statement):
 
 
 def only_imports(source):
-    """Whether a cell only imports, and sets what holds for the whole page."""
+    """Whether a cell only imports, or sets what holds for the whole page."""
     body = _body(source)
     imports = [isinstance(one, ast.Import | ast.ImportFrom) for one in body]
     calls = [isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) for one in body]
     sets = [call and ast.unparse(one.value.func) in SETS_UP for one, call in zip(body, calls, strict=True)]
-    return any(imports) and all(map(max, imports, sets))
+    return bool(body) and all(map(max, imports, sets))
 
 
 def checks(body):
