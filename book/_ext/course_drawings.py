@@ -91,8 +91,8 @@ def output_projection():
     joined = [number for h in (0, 1) for number in attention(*_head(x, h))[2]]
     after = multi_head_attention(x, *(EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")), heads=2)[2]
     panel = Panel(330)
-    panel.text(10, 16, "the outputs of two heads, side by side", at="start", bold=True)
-    panel.text(10, 316, "after Wᴼ: channels with a meaning", at="start", bold=True)
+    panel.text(10, 16, "two heads, side by side", at="start", bold=True)
+    panel.text(10, 316, "after Wᴼ: channels of a word", at="start", bold=True)
     for n, number in enumerate(joined):
         panel.box(10 + 82 * n, 48, 74, 30, HEADS[n // 2], f"{number:.2f}", size=14)
         panel.text(47 + 82 * n, 42, f"head {n // 2}", size=12, quiet=True)
@@ -163,7 +163,7 @@ def pruning_heads():
 
 
 def counting_cost():
-    flops, tiles, d = Panel(280, "FLOPs of a layer of width 512"), Panel(280, "the scores, tile by tile"), 512
+    flops, tiles, d = Panel(280, "FLOPs of a layer of width 512"), Panel(280, "the scores, block by block"), 512
     for n, tokens in enumerate((256, 1024, 4096)):
         projections, rest = 8 * tokens * d * d, 4 * tokens * tokens * d
         share, y = rest / (projections + rest), 54 + 66 * n
@@ -182,7 +182,7 @@ def counting_cost():
             tiles.box(86 + 23 * m, 66 + 23 * n, 21, 21, "main" if now else "hidden", tint=55)
     tiles.text(66, 50, "q", size=13)
     tiles.text(278, 51, "k", size=13)
-    tiles.text(WIDE / 2 + 8, 272, "only one tile is ever stored", size=12, quiet=True)
+    tiles.text(WIDE / 2 + 8, 272, "one block at a time is enough", size=12, quiet=True)
     return [flops, tiles]
 
 

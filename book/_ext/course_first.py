@@ -5,7 +5,7 @@ the drawing itself, in its own colors (first.css). Panels are side by side on a 
 """
 
 import re
-from html import escape
+from html import escape, unescape
 from math import hypot
 
 WIDE = 340  # of a panel, so that on a phone its letters are as large as they say
@@ -70,7 +70,7 @@ def drawn(name, words):
 
     panels = DRAWINGS[name]()
     kind = "panels" if len(panels) > 1 else "panels one"
-    label = escape(" ".join(re.sub(r"<[^>]+>", "", words).split()), quote=True)
+    label = escape(unescape(" ".join(words.split())), quote=True)
     return f'<div class="{kind}" role="img" aria-label="{label}">{"".join(one.svg() for one in panels)}</div>'
 
 
