@@ -91,7 +91,7 @@ def output_projection():
     joined = [number for h in (0, 1) for number in attention(*_head(x, h))[2]]
     after = multi_head_attention(x, *(EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")), heads=2)[2]
     panel = Panel(330)
-    panel.text(10, 16, "two heads, side by side", at="start", bold=True)
+    panel.text(10, 20, "two heads, side by side", at="start", bold=True)
     panel.text(10, 316, "after Wᴼ: channels of a word", at="start", bold=True)
     for n, number in enumerate(joined):
         panel.box(10 + 82 * n, 48, 74, 30, HEADS[n // 2], f"{number:.2f}", size=14)
