@@ -121,8 +121,9 @@ def test_no_drawing_is_higher_than_a_screen(first):
 def test_all_letters_are_inside_their_drawing_and_large_enough_on_a_phone(first, browser):
     tab = browser.new_page(viewport={"width": 390, "height": 844})
     style = (ROOT / "book/_static/first.css").read_text("utf8")
-    body = "".join(f'<figure class="mha-first" id="{name}">{first[0].drawn(name, name)}' for name in first[1].DRAWINGS)
-    tab.set_content(f"<!DOCTYPE html><style>{style} body {{ margin: 16px; font-family: sans-serif }}</style>{body}")
+    drawings = [f'<figure class="mha-first">{first[0].drawn(name, name)}</figure>' for name in first[1].DRAWINGS]
+    style += "body { margin: 16px } figure { margin: 0 } text { font-family: sans-serif }"
+    tab.set_content(f"<!DOCTYPE html><style>{style}</style>{''.join(drawings)}")
     outside = """() => [...document.querySelectorAll("svg text")].filter(text => {
         const box = text.getBBox(), all = text.ownerSVGElement.viewBox.baseVal;
         return box.x < 0 || box.x + box.width > all.width || box.y < 0 || box.y + box.height > all.height;
