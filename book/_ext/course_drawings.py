@@ -1,4 +1,7 @@
-"""The drawings at the beginning of chapters, by topic. Numbers in them are computed here, from the running example."""
+"""The drawings: those named like a chapter stand at its beginning, others beside a formula.
+
+Numbers in them are computed here, from the running example.
+"""
 
 from course_first import WIDE, Panel
 
@@ -455,11 +458,196 @@ def feed_back():
     return panels
 
 
+# ---- further drawings, beside a formula
+
+
+def _table(panel, x, y, rows, color, size=30):
+    """Numbers in boxes, each tinted by its size."""
+    top = max(abs(number) for row in rows for number in row)
+    for i, row in enumerate(rows):
+        for j, number in enumerate(row):
+            words = f"{number:g}".replace("-", "−") if number == round(number) else f"{number:.2f}"
+            kind = color[j] if isinstance(color, tuple) else color
+            place = x + (size + 2) * j, y + 26 * i, size, 24
+            panel.box(*place, kind, words, size=11.5, tint=6 + 50 * abs(number) / top)
+
+
+def one_head():
+    x, panel = EXAMPLE["x"], Panel(352)
+    q, k, v = _head(x, 0)
+    panel.text(84, 16, "X, three words", bold=True)
+    _table(panel, 20, 26, x, "")
+    for n, (name, rows, color) in enumerate((("Q", q, "q"), ("K", k, "k"), ("V", v, "v"))):
+        left = 20 + 110 * n
+        panel.line(84, 108, left + 31, 132, color, 1.5, arrow=True)
+        panel.text(left + 31, 150, name, bold=True)
+        _table(panel, left, 158, rows, color)
+    panel.text(244, 64, "X times W_q, W_k, W_v", size=12, quiet=True)
+    panel.line(51, 240, 60, 254, "q", 1.5, arrow=True)
+    panel.line(161, 240, 110, 254, "k", 1.5, arrow=True)
+    _table(panel, 20, 258, attention_weights(q, k), "head-0", 34)
+    panel.text(20, 348, "weights: each row sums to 1", at="start", size=11.5, quiet=True)
+    panel.text(148, 300, "×", size=16)
+    panel.text(172, 300, "V", bold=True)
+    panel.text(196, 300, "=", size=16)
+    _table(panel, 220, 258, attention(q, k, v), "head-0", 36)
+    panel.text(258, 348, "Y, the head output", size=11.5, quiet=True)
+    return [panel]
+
+
+def strips():
+    panels = []
+    for title, heads in (("1 head of width 512", 1), ("8 heads of width 64", 8)):
+        panel = Panel(300, title)
+        for h in range(heads):
+            wide = 256 / heads
+            panel.box(42 + wide * h, 34, wide, 92, "q", tint=18 + 18 * (h % 2))
+            side = 84 if heads == 1 else 28
+            x = WIDE / 2 - side / 2 if heads == 1 else 38 + 34 * h
+            for i in range(4):
+                for j in range(4):
+                    tint = 10 + 70 * ((3 * i + 5 * j + 2 * i * j + 7 * h) % 8) / 7
+                    panel.box(x + side / 4 * j, 178 + side / 4 * i, side / 4, side / 4, "head-0", tint=tint)
+        panel.text(WIDE / 2, 146, "W_q: 512 × 512 numbers", size=12, quiet=True)
+        panel.text(WIDE / 2, 290, "one set of weights" if heads == 1 else "eight sets of weights", size=12)
+        panels.append(panel)
+    return panels
+
+
+def sum_of_heads():
+    x, panel = EXAMPLE["x"], Panel(330)
+    for h in (0, 1):
+        y = 30 + 100 * h
+        z, block = attention(*_head(x, h)), EXAMPLE["w_o"][2 * h : 2 * h + 2]
+        panel.text(10, y - 8, f"head output {h}", at="start", size=12)
+        _table(panel, 10, y, [[round(n, 2) for n in row] for row in z], HEADS[h], 34)
+        panel.text(96, y + 42, "×", size=16)
+        panel.text(170, y - 8, "its rows of Wᴼ", size=12)
+        _table(panel, 112, y + 13, block, HEADS[h], 26)
+        panel.text(238, y + 42, "=", size=16)
+        panel.text(288, y + 42, f"term {h}", bold=True)
+    panel.line(10, 222, 330, 222, "", 1)
+    output = multi_head_attention(x, *(EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")), heads=2)
+    panel.text(76, 278, "term 0 + term 1  =", bold=True)
+    owner = tuple(HEADS[next(i for i, row in enumerate(EXAMPLE["w_o"]) if row[m]) // 2] for m in range(4))
+    _table(panel, 150, 236, [[round(n, 2) for n in row] for row in output], owner, 38)
+    return [panel]
+
+
+def cut_heads():
+    panel = Panel(308)
+    for y, heads, wide, title in (
+        (34, (0, 1, 2, 3), 52, "before: four heads"),
+        (202, (0, 2), 52, "after: heads 1 and 3 are gone"),
+    ):
+        panel.text(10, y - 14, title, at="start", bold=True)
+        for n, h in enumerate(heads):
+            kind = "hidden" if h % 2 else HEADS[h // 2]
+            panel.box(10 + wide * n, y + 12, wide - 3, 76, kind, f"head {h}", size=11.5)
+            panel.box(238, y + 12 + 26 * n, 92, 23, kind, f"head {h}", size=11.5)
+        panel.text(10, y + 4, "W_q, W_k, W_v: columns", at="start", size=11.5, quiet=True)
+        panel.text(284, y + 4, "W_o: rows", size=11.5, quiet=True)
+    return [panel]
+
+
+def append():
+    panel = Panel(250)
+    panel.text(206, 18, "the KV cache", bold=True)
+    panel.box(8, 96, 80, 34, "q", "query", tint=60)
+    panel.text(48, 148, "of bank", size=12)
+    for n, word in enumerate(EXAMPLE["words"]):
+        y, tint = 34 + 52 * n, 60 if n == 2 else 22
+        panel.box(130, y, 74, 34, "k", "key", tint=tint)
+        panel.box(208, y, 74, 34, "v", "value", tint=tint)
+        panel.text(290, y + 22, word, at="start", bold=n == 2)
+        panel.line(90, 113, 128, y + 17, "q", 2)
+    panel.text(10, 208, "strong: made in this step. The key and the value", at="start", size=12)
+    panel.text(10, 226, "are appended; the query is used once and dropped.", at="start", size=12)
+    return [panel]
+
+
+def all_reduce():
+    panel = Panel(310)
+    for gpu in (0, 1):
+        x, color = 10 + 170 * gpu, HEADS[gpu]
+        panel.text(x + 75, 18, f"GPU {gpu}", bold=True)
+        panel.box(x, 32, 150, 30, color, "columns: its outputs", size=12)
+        panel.line(x + 75, 64, x + 75, 86, "", 1.5, arrow=True)
+        panel.box(x, 88, 150, 30, color, "rows: a term of the sum", size=12)
+        panel.line(x + 75, 120, x + 75, 158, color, 3, arrow=True)
+        panel.line(x + 75, 206, x + 75, 248, "main", 3, arrow=True)
+        panel.box(x, 250, 150, 30, "main", "the whole sum")
+    panel.text(WIDE / 2, 80, "no message", size=12, quiet=True)
+    panel.box(10, 160, 320, 44, "main", "", tint=30)
+    panel.text(WIDE / 2, 187, "all-reduce: term 0 + term 1", bold=True)
+    panel.text(WIDE / 2, 300, "both go on with the same numbers", size=12, quiet=True)
+    return [panel]
+
+
+def endless_cache():
+    panel = Panel(320)
+    panel.text(10, 16, "a cache of the first token and the last four", at="start", bold=True)
+    for row in range(7):
+        newest, y = row + 4, 34 + 34 * row
+        panel.text(36, y + 17, f"{newest + 1}", at="end", size=12, quiet=True)
+        for n in range(newest + 1):
+            kept = n == 0 or n > newest - 4
+            kind = "head-1" if n == 0 else "k" if kept else "hidden"
+            at = 0 if n == 0 else n - (newest - 4)
+            panel.box(46 + 26 * n, y, 24, 26, kind, str(at) if kept else "", size=11.5, tint=30)
+    panel.text(10, 292, "Each row is one step. Numbers are positions inside", at="start", size=12)
+    panel.text(10, 310, "the cache; dashed tokens are forgotten.", at="start", size=12)
+    return [panel]
+
+
+def two_forms():
+    expanded, absorbed = Panel(300, "expanded: make the keys"), Panel(300, "absorbed: change the query")
+    for panel in (expanded, absorbed):
+        for n in range(8):
+            panel.box(20 + 38 * n, 40, 32, 24, "main", "c", tint=40)
+        panel.text(WIDE / 2, 84, "cached latents", size=12, quiet=True)
+    for n in range(8):
+        x = 36 + 38 * n
+        expanded.line(x, 92, x, 116, "k", 2, arrow=True)
+        expanded.box(x - 16, 118, 32, 24, "k", "k", tint=40)
+        expanded.line(x, 144, WIDE / 2, 224, "head-0", 1.5)
+        absorbed.line(x, 92, WIDE / 2, 150, "head-0", 1.5)
+    expanded.box(110, 226, 120, 30, "q", "query")
+    absorbed.box(90, 152, 160, 30, "q", "query, as wide as c", tint=40)
+    absorbed.line(WIDE / 2, 224, WIDE / 2, 184, "q", 2.5, arrow=True)
+    absorbed.box(110, 226, 120, 30, "q", "query")
+    expanded.text(WIDE / 2, 286, "a product for each cached token", size=12)
+    absorbed.text(WIDE / 2, 286, "one product for each new token", size=12)
+    return [expanded, absorbed]
+
+
+def tokens_or_blocks():
+    panel, best = Panel(264), (2, 7, 9, 14, 21, 24, 27, 30)
+    for y, title, chosen in (
+        (40, "single tokens: eight pieces of memory", best),
+        (166, "blocks: two consecutive pieces", (*range(4, 8), *range(20, 24))),
+    ):
+        panel.text(10, y - 16, title, at="start", bold=True)
+        for n in range(32):
+            row, column = divmod(n, 16)
+            kind = "k" if n in chosen else "hidden"
+            panel.box(12 + 20 * column, y + 34 * row, 17, 26, kind, tint=60)
+        if chosen != best:
+            for block in range(8):
+                row, column = divmod(block, 4)
+                x = 10 + 80 * column
+                panel.path(f"M{x} {y - 2 + 34 * row}h79v30h-79z", "", 1.2)
+    panel.text(10, 124, "for latents, which all heads read", at="start", size=12, quiet=True)
+    panel.text(10, 250, "for shared KV heads, which few heads read", at="start", size=12, quiet=True)
+    return [panel]
+
+
 DRAWINGS = {
     one.__name__: one
     for one in (
         why_attention, why_scale, why_many_heads, output_projection, depth_and_norms, reading_heads, pruning_heads,
         counting_cost, cache_and_sharing, across_machines, say_nothing, compress, overwrite, select, collaborate,
-        overlap, route, compose, sparsify, merge_and_deepen, feed_back,
+        overlap, route, compose, sparsify, merge_and_deepen, feed_back, one_head, strips, sum_of_heads, cut_heads,
+        append, all_reduce, endless_cache, two_forms, tokens_or_blocks,
     )
 }  # fmt: skip

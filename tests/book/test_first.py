@@ -44,7 +44,7 @@ def cells_of(path):
 
 
 def figures():
-    """Topic, words, caption of the first drawing of each chapter that has one."""
+    """Name, words and caption of each drawing."""
     return {one[1]: one for path in CHAPTERS for _, text in cells_of(path) for one in FIGURE.finditer(text)}
 
 
@@ -71,10 +71,12 @@ def test_a_picture_stands_before_the_first_code_that_a_chapter_shows(path):
     pytest.fail("no picture")
 
 
-def test_each_drawing_belongs_to_its_chapter_and_is_used_once(first):
-    topics = {path.stem[3:] for path in CHAPTERS}
+def test_each_drawing_is_used_once_and_one_with_the_name_of_a_chapter_in_that_chapter(first):
+    for path in CHAPTERS:
+        text = path.read_text("utf8")
+        assert (path.stem[3:] in first[1].DRAWINGS) == (f'data-drawing=\\"{path.stem[3:]}\\"' in text), path
     texts = "".join(text for path in CHAPTERS for _, text in cells_of(path))
-    assert set(figures()) == set(first[1].DRAWINGS) <= topics
+    assert set(figures()) == set(first[1].DRAWINGS)
     for name in first[1].DRAWINGS:
         assert texts.count(f'data-drawing="{name}"') == 1
 
