@@ -242,6 +242,8 @@ def fill_in(app, name, source):
 def count_again(app, env, names):
     """Give Sphinx its own numbers back: it writes every page anew whose number differs from the last time."""
     env.toc_secnumbers, env.toc_fignumbers = getattr(env, "counted", (env.toc_secnumbers, env.toc_fignumbers))
+    for title in env.titles.values():
+        title.attributes.pop("secnumber", None)  # ours is no list, which Sphinx's contents would count further
 
 
 def keep_numbers(app, env):
