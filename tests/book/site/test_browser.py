@@ -331,11 +331,30 @@ def test_the_heads_on_the_cover_can_be_chosen(open_page):
     said = tab.locator(".mha-hv p[aria-live]")
     told = "two heads: “bank” looks most at “river” in head 0 (0.89); at “the” in head 1 (0.67)."
     assert said.inner_text() == told
-    assert said.bounding_box()["y"] < SIZES["phone"][1] / 2  # without scrolling
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
     assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
     assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all tokens."
+    assert problems == []
+
+
+def test_the_cover_says_on_its_first_screen_where_to_begin(open_page):
+    tab, problems = open_page("book/intro.html")
+    tab.set_viewport_size({"width": 1366, "height": 800})
+    ways, minutes = tab.locator("#three-ways-in .course-card"), tab.locator("#the-first-15-minutes li")
+    for place in (tab.locator(".course-find input"), ways.last, minutes.last):
+        box = place.bounding_box()
+        assert box["y"] + box["height"] <= 800
+    assert sum(int(re.search(r"(\d+) minute", text)[1]) for text in minutes.all_inner_texts()) == 15
+    assert tab.locator("nav.bd-docs-nav details.part[open]").count() == 0
+    looked_up = tab.locator("nav.bd-docs-nav details.part > summary", has_text="Look things up")
+    box = looked_up.bounding_box()
+    assert box["y"] + box["height"] <= 800
+    looked_up.press("Enter")
+    assert tab.locator("nav.bd-docs-nav").get_by_role("link", name="Questions people ask").is_visible()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for place in (tab.locator(".course-find input"), ways.first):
+        assert place.bounding_box()["y"] < 844 / 2
     assert problems == []
 
 
