@@ -35,5 +35,11 @@ def _seen(color: str, page: str) -> str:
 
 
 ON_LIGHT, ON_DARK = (tuple(_seen(color, page) for color in COLORS) for page in (LIGHT, DARK))
-# letters on a square of each color of a light page: white or black, whichever is read more easily
-LETTERS = tuple(max((LIGHT, "#000000"), key=lambda one: _contrast(one, color)) for color in ON_LIGHT)
+
+
+def ink(color: str) -> str:
+    """White or black for letters on a color: whichever is read more easily."""
+    return max((LIGHT, "#000000"), key=lambda one: _contrast(one, color))
+
+
+LETTERS = tuple(map(ink, ON_LIGHT))  # on a square of each color of a light page
