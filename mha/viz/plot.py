@@ -23,7 +23,7 @@ from torch import Tensor
 from mha.checks import check_whole, checked, described
 from mha.viz.palette import COLORS, DARK, ON_DARK, SMALL, WORDS, ink
 
-WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
+WIDE, HIGH, NARROW = 9.5, 5.0, 3.6  # inches: the widest figure, the highest of squares, and one for a phone
 
 
 STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
@@ -115,7 +115,7 @@ def grid(
         check_whole(across=across)
     if cmap and cmap not in mpl.colormaps:
         raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
-    found = sorted({float(x) for v in values.values() for x in v.flat})
+    found = np.unique(np.concatenate([v.ravel() for v in values.values()])).tolist()
     if legend and (len(legend) != 2 or not {0, 1}.issuperset(found)):
         raise ValueError(
             f"legend = {described(legend)} names 0 and 1, so it needs two names and matrices of nothing else, but they "
@@ -128,13 +128,12 @@ def grid(
     across = min(across or len(values), len(values))
     written = {title: matrix.size <= 100 if numbers is None else numbers for title, matrix in values.items()}
     with plt.rc_context(STYLE):
-        width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
-        height = min(max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9), 5)
+        width, height = _size([v.shape for v in values.values()], across)
         turned = False
         if _is_narrow():
             across, width, height, turned = _fit(values, rows, columns, across, written=any(written.values()))
         lines = -(-len(values) // across)
-        size = (min(width, WIDE), lines * height)
+        size = (width, lines * height)
         figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
         for axis in axes.flat[len(values) :]:
             axis.set_visible(False)
@@ -211,7 +210,7 @@ def lines(
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
         for c, (name, (x, y)) in enumerate(curves.items()):
-            axis.plot(x, y, styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
+            axis.plot(x, y, ls=styles[c % 4] if x.size > 1 else "none", marker=markers[c % 8] if marks else None, ms=4, label=name)
         for name, value in (level or {}).items():
             _level(axis, name, value)
         for name, value in (place or {}).items():
@@ -282,7 +281,7 @@ def tiles(
 ) -> None:  # fmt: skip
     """Show small matrices, each number on the color of the head that owns it.
 
-    :param panels: by title, each (i, j), anything NumPy can read.
+    :param panels: by title, each (i, j), anything NumPy can read; the square of a NaN stays empty.
     :param owners: the head of each number, by title, anything that broadcasts to the panel; −1 is nobody (gray).
     :param rows: the labels of the rows, written at the first panel of a line; none unless given.
     :param across: how many panels are in a line; 4 unless given.
@@ -328,8 +327,10 @@ def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> No
     shades = np.array([nobody, *mixed])[owner + 1]
     axis.imshow(shades, interpolation="none")
     axis.spines[:].set_visible(False)
-    digits = 0 if (matrix == matrix.round()).all() else digits
+    digits = 0 if np.array_equal(matrix, matrix.round(), equal_nan=True) else digits
     for (i, j), value in np.ndenumerate(matrix):
+        if np.isnan(value):
+            continue
         letters = ink(to_hex(shades[i, j]))
         axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=SMALL, color=letters)
 
@@ -349,6 +350,7 @@ def _two() -> Colormap:
 def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: Colormap, digits: int | None) -> None:
     axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="none")
     axis.grid(visible=False)
+    axis.spines[:].set_visible(False)
     if max(matrix.shape) <= 16:  # thin lines: a panel of one color is many squares, too
         for ticks, count in zip((axis.set_xticks, axis.set_yticks), matrix.shape[::-1], strict=True):
             ticks(np.arange(count - 1) + 0.5, minor=True)
@@ -384,8 +386,8 @@ def _bar(figure: Figure, axes: np.ndarray) -> None:
     if _is_narrow():
         bar.ax.set_position((left, own.y0, right - left, own.height))
     else:
-        gap = 0.12 / figure.get_figwidth()
-        bar.ax.set_position((right + gap, low, gap, high - low))
+        thin = 0.12 / figure.get_figwidth()
+        bar.ax.set_position((min(own.x0, right + thin), low, thin, high - low))
 
 
 def _legend(figure: Figure, shades: Colormap, names: Sequence[str]) -> None:
@@ -414,6 +416,14 @@ def _upright(axis: Axes, name: str, value: float, turned: int = 90) -> None:
     axis.annotate(
         name, (value, y), xycoords=("data", "axes fraction"), ha="left", va=side, fontsize=SMALL, rotation=turned
     )
+
+
+def _size(shapes: Sequence[tuple[int, ...]], across: int) -> tuple[float, float]:
+    """How wide a figure of matrices is, and how high one line of them; all have equal squares."""
+    rows, columns, lines = max(s[0] for s in shapes), max(s[1] for s in shapes), -(-len(shapes) // across)
+    square = min(0.42, (HIGH / lines - 0.9) / rows, (WIDE - 0.9) / across / columns)
+    width = sum([max(1.6, square * shape[1]) for shape in shapes][:across]) + 0.9
+    return min(width, WIDE), max(square * rows + 0.9, min(1.9, HIGH / lines))
 
 
 def _fit(

@@ -48,14 +48,20 @@ def test_every_figure_is_drawn_again_with_the_same_numbers_and_can_be_read_on_a_
     assert calls.keys() == numbers.keys(), "make notebooks"
     for picture, call in calls.items():
         assert not plugin.unlike(numbers[picture], figures.draw(call, drawn.numbers), None, picture)
-        both = figures.drawings(call)
-        wide, small = (figures.size(drawing)[0] for drawing in both)
+        by_day, by_night = figures.drawings(call).values()
+        assert [figures.size(drawing) for drawing in by_night] == [figures.size(drawing) for drawing in by_day]
+        (wide, high), (small, _) = (figures.size(drawing) for drawing in by_day)
         assert wide <= 96 * figures.COLUMN + 8
-        for drawing, scale in zip(both, (1, min(1, ON_A_PHONE / small)), strict=True):
+        assert high <= 500
+        for drawing, scale in zip(by_day, (1, min(1, ON_A_PHONE / small)), strict=True):
             letters = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", drawing)]
             assert letters
             assert min(letters) * scale * 96 / 72 >= 11
-        assert all(ElementTree.fromstring(drawing) is not None and "DejaVu" not in drawing for drawing in both)
+        for drawing in (*by_day, *by_night):
+            assert ElementTree.fromstring(drawing) is not None
+            assert "DejaVu" not in drawing
+        for drawing in by_night:
+            assert "fill: #121212" in drawing
 
 
 def numbers_of(path):
@@ -104,10 +110,15 @@ def test_a_page_shows_drawings_as_links_to_themselves_and_other_pictures_as_they
     for _ in range(2):  # a second build changes nothing
         figures.draw_figures(ROOT, tmp_path)
         shown = page.read_text()
-        assert shown.count("<a ") == shown.count('<a class="large" href="../_images/') == 2
-        assert re.search(
-            rf'srcset="../_images/{one}-phone.svg"><img width="\d+" height="\d+" alt="a" src="[^"]*{one}.svg"', shown
-        )
+        assert re.findall(r'<a class="large ?([^"]*)" href="../_images/', shown) == ["by-day", "by-night", ""]
+        for theme in ("", "-dark"):
+            assert re.search(
+                rf'srcset="../_images/{one}-phone{theme}.svg"><img width="\d+" height="\d+" alt="a" '
+                rf'src="[^"]*{one}{theme}.svg"',
+                shown,
+            )
         assert f'href="../_images/{other}.png"' in shown
         assert '<img src="c.png">' in shown
-    assert sorted(path.name for path in (tmp_path / "_images").iterdir()) == [f"{one}-phone.svg", f"{one}.svg"]
+    assert sorted(path.name for path in (tmp_path / "_images").iterdir()) == sorted(
+        f"{one}{ending}.svg" for ending in ("", "-dark", "-phone", "-phone-dark")
+    )
