@@ -387,7 +387,9 @@ def _bar(figure: Figure, axes: np.ndarray) -> None:
         bar.ax.set_position((left, own.y0, right - left, own.height))
     else:
         thin = 0.12 / figure.get_figwidth()
-        bar.ax.set_position((min(own.x0, right + thin), low, thin, high - low))
+        bar.ax.set_position((right + thin, low, thin, high - low))
+        beyond = max(0.0, bar.ax.get_tightbbox().x1 / figure.bbox.width - 1)  # its numbers stay inside the figure
+        bar.ax.set_position((right + thin - beyond, low, thin, high - low))
 
 
 def _legend(figure: Figure, shades: Colormap, names: Sequence[str]) -> None:
