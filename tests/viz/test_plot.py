@@ -235,7 +235,9 @@ def test_letters_are_read_on_a_light_and_on_a_dark_page(shown, night):
         plot.grid({"a": np.linspace(0, 1, 12).reshape(3, 4), "b": np.zeros((3, 4))}, "abc", "abcd", x_label="x")
         plot.grid({"a": np.linspace(-2, 1, 12).reshape(3, 4)})
         plot.grid({"a": np.eye(12)}, legend=("no", "yes"))
-        plot.lines({"a": ([1.0, 2.0], [1.0, 2.0]), "b": ([1.0], [2.0])}, "x", "y", level={"limit": 1.5}, place={"p": 1.0})
+        plot.lines(
+            {"a": ([1.0, 2.0], [1.0, 2.0]), "b": ([1.0], [2.0])}, "x", "y", level={"limit": 1.5}, place={"p": 1.0}
+        )
         plot.bars({"a": 1.0}, "loss", errors={"a": 0.5}, level={"chance": 0.5})
         plot.tiles({"a": np.zeros((1, 9))}, {"a": [list(range(-1, 8))]}, rows=["r"])
         plot.links({"a": np.eye(2)}, "ab")
