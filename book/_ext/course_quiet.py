@@ -13,8 +13,8 @@ from itertools import pairwise
 from docutils import nodes
 
 PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
-METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise", "masked_fill"}
-METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split"}
+METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
+METHODS |= {"detach", "format", "fromkeys", "masked_fill", "mean", "replace", "split"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
 SILENT = (ast.Assign, ast.AugAssign, ast.For)
