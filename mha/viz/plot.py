@@ -210,14 +210,8 @@ def lines(
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
         for c, (name, (x, y)) in enumerate(curves.items()):
-            axis.plot(
-                x,
-                y,
-                ls=styles[c % 4] if x.size > 1 else "none",
-                marker=markers[c % 8] if marks else None,
-                ms=4,
-                label=name,
-            )
+            style, marker = styles[c % 4] if x.size > 1 else "none", markers[c % 8] if marks else None
+            axis.plot(x, y, ls=style, marker=marker, ms=4, label=name)
         for name, value in (level or {}).items():
             _level(axis, name, value)
         for name, value in (place or {}).items():
