@@ -14,6 +14,7 @@ from docutils import nodes
 FITS = 44  # letters: a line of a phone
 NUMBER = re.compile(r"[-+−–×±$]?\d")
 JOINED = ("=", "→")  # what stands before a number and belongs to it
+KEPT = "±\N{NO-BREAK SPACE}"  # a line may break before it, not after it
 MATRIX = re.compile(r"^\s*\[\[|^\s*\[[^]]*\.[^]]*$", re.MULTILINE)
 
 
@@ -123,7 +124,8 @@ def as_table(lines):
         html.append(f"<thead><tr>{''.join(cells)}</tr></thead>")
     html.append("<tbody>")
     for first, *others in rows[head:]:
-        cells = [f"<td{r}>{escape(cell)}</td>" for cell, r in zip(others, right[1:], strict=True)]
+        kept = [escape(cell.replace("± ", KEPT)) for cell in others]
+        cells = [f"<td{r}>{cell}</td>" for cell, r in zip(kept, right[1:], strict=True)]
         html.append(f'<tr><th scope="row"{right[0]}>{escape(first)}</th>{"".join(cells)}</tr>')
     return f'<table class="printed">{"".join(html)}</tbody></table>'
 
@@ -136,7 +138,7 @@ def with_tables(text):
     if not any(table and max(map(len, lines)) > FITS for table, lines in found):
         return None
     html = [as_table(lines) if table else "<pre>{}</pre>".format(escape("\n".join(lines))) for table, lines in found]
-    return f'<div class="output printed">{"".join(html)}</div>'
+    return "".join(html)
 
 
 def set_tables(app, doctree):
@@ -161,7 +163,7 @@ JOINT = re.compile(r"(?<=[a-z0-9]_)(?=\w)|(?<=[a-z]{2})(?=[A-Z])|(?<=\w[.(=/])(?
 def cards(body):
     """Tables that stay tables for who listens, whatever the look of their parts: each part says what it is."""
     said = TABLE.sub(lambda table: PART.sub(lambda part: f'{part[0]} role="{ROLES[part[1]]}"', table[0]), body)
-    return said.replace('<table class="', '<table class="cards ')
+    return said.replace('<table role="table" class="', '<table role="table" class="cards ')
 
 
 def with_joints(body):
