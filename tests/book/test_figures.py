@@ -122,3 +122,26 @@ def test_a_page_shows_drawings_as_links_to_themselves_and_other_pictures_as_they
     assert sorted(path.name for path in (tmp_path / "_images").iterdir()) == sorted(
         f"{one}{ending}.svg" for ending in ("", "-dark", "-phone", "-phone-dark")
     )
+
+
+def test_a_page_shows_the_picture_of_its_theme_at_once_and_fetches_no_other(figures, opened, tmp_path):
+    (tmp_path / "_images").mkdir()
+    name, call = next(iter(figures.calls_of(NOTEBOOKS[0]).items()))
+    long = name + "0" * 52
+    image = f'<img alt="a" loading="lazy" src="./_images/{long}.png">'
+    links = figures.with_drawings(image, {name: call}, tmp_path / "_images")
+    style = (ROOT / "book" / "_static" / "figures.css").read_text("utf8")
+    tab = opened(f"<style>{style}</style><main>{links}</main>", "A figure", (1280, 900))
+    fetched = []
+    tab.on("request", lambda request: fetched.append(request.url.rpartition("/")[2]))
+    tab.reload()
+    pictures = "[...document.querySelectorAll('img')].filter(e => e.checkVisibility())"
+    for theme, wanted in (("light", [""]), ("dark", ["", "-dark"]), ("light", ["", "-dark"])):
+        tab.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        ending = "-dark" if theme == "dark" else ""
+        assert tab.evaluate(f"{pictures}.map(e => e.src.split('/').pop())") == [f"{long}{ending}.svg"]
+        tab.wait_for_function(f"{pictures}[0].naturalWidth > 0")
+        assert {file for file in fetched if file.endswith(".svg")} == {f"{long}{one}.svg" for one in wanted}
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.emulate_media(media="print")
+    assert tab.evaluate(f"{pictures}.map(e => e.src.split('/').pop())") == [f"{long}.svg"], "paper is light"
