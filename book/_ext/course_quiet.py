@@ -14,7 +14,7 @@ from docutils import nodes
 
 PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
 METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
-METHODS |= {"detach", "format", "fromkeys", "masked_fill", "mean", "replace", "split"}
+METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split", "where"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
 SILENT = (ast.Assign, ast.AugAssign, ast.For)

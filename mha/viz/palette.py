@@ -38,7 +38,10 @@ ON_LIGHT, ON_DARK = (tuple(_seen(color, page) for color in COLORS) for page in (
 
 
 def ink(color: str) -> str:
-    """White or black for letters on a color: whichever is read more easily."""
+    """White or black for letters on a color: whichever is read more easily.
+
+    :param color: six hexadecimal digits after a #.
+    """
     return max((LIGHT, "#000000"), key=lambda one: _contrast(one, color))
 
 

@@ -389,7 +389,8 @@ def _bar(figure: Figure, axes: np.ndarray) -> None:
     else:
         thin = 0.12 / figure.get_figwidth()
         bar.ax.set_position((right + thin, low, thin, high - low))
-        beyond = max(0.0, bar.ax.get_tightbbox().x1 / figure.bbox.width - 1)  # its numbers stay inside the figure
+        inked = bar.ax.get_tightbbox()
+        beyond = max(0.0, inked.x1 / figure.bbox.width - 1) if inked else 0.0  # its numbers stay inside the figure
         bar.ax.set_position((right + thin - beyond, low, thin, high - low))
 
 
