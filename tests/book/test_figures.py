@@ -145,3 +145,24 @@ def test_a_page_shows_the_picture_of_its_theme_at_once_and_fetches_no_other(figu
     tab.evaluate("document.documentElement.dataset.theme = 'dark'")
     tab.emulate_media(media="print")
     assert tab.evaluate(f"{pictures}.map(e => e.src.split('/').pop())") == [f"{long}.svg"], "paper is light"
+
+
+def test_a_stored_picture_is_drawn_again_without_executing_and_only_where_it_changed(tmp_path):
+    redraw = load("tools/redraw.py").redraw
+    notebook = json.loads(NOTEBOOKS[0].read_text("utf8"))
+    outputs = [
+        out for cell in notebook["cells"] for out in cell.get("outputs", ()) if "drawn" in out.get("metadata", {})
+    ]
+    old = outputs[0]["metadata"]["drawn"]
+    function, arguments = json.loads(old["call"])
+    assert function == "links"
+    old["call"] = json.dumps([function, arguments | {"columns": ["a", "b", "c"]}])
+    path = tmp_path / "one.ipynb"
+    path.write_text(json.dumps(notebook), encoding="utf8")
+    assert redraw(path) >= 1
+    assert redraw(path) == 0, "the second time nothing changes"
+    new = json.loads(path.read_text("utf8"))
+    (found,) = [out for cell in new["cells"] for out in cell.get("outputs", ()) if "links" in str(out.get("metadata"))]
+    written = [text for text, _ in found["metadata"]["drawn"]["numbers"]["axes"][0]["written"]]
+    assert {"a", "b", "c"} <= set(written)
+    assert found["metadata"]["drawn"]["picture"] == drawn.fingerprint(found["data"]["image/png"])
