@@ -87,8 +87,8 @@ def _is_narrow() -> bool:
 @checked
 def grid(
     matrices: Mapping[str, object], rows: Sequence[object] = (), columns: Sequence[object] = (), *, digits: int = 2,
-    limits: tuple[float, float] | None = None, cmap: str = "", numbers: bool | None = None,
-    across: int | None = None, legend: Sequence[str] = (), x_label: str = "", y_label: str = "",
+    limits: tuple[float, float] | None = None, cmap: str | None = None, numbers: bool | None = None,
+    across: int | None = None, legend: Sequence[str] | None = None, x_label: str = "", y_label: str = "",
 ) -> None:  # fmt: skip
     """Show matrices side by side as colored squares, each with its title.
 
@@ -113,17 +113,17 @@ def grid(
     check_labels(values, rows=rows, columns=columns)
     if across is not None:
         check_whole(across=across)
-    if cmap and cmap not in mpl.colormaps:
+    if cmap is not None and cmap not in mpl.colormaps:
         raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
     found = np.unique(np.concatenate([v.ravel() for v in values.values()])).tolist()
-    if legend and (len(legend) != 2 or not {0, 1}.issuperset(found)):
+    if legend is not None and (len(legend) != 2 or not {0, 1}.issuperset(found)):
         raise ValueError(
             f"legend = {described(legend)} names 0 and 1, so it needs two names and matrices of nothing else, but they "
             f"have numbers from {found[0]:g} to {found[-1]:g}"
         )
     two = bool(legend) or len(found) == 2
     low, high = limits or ((0.0, 1.0) if legend else (found[0], found[-1]))
-    if not cmap and limits is None and low < 0 < high:
+    if cmap is None and limits is None and low < 0 < high:
         low, high = min(low, -high), max(high, -low)
     across = min(across or len(values), len(values))
     written = {title: matrix.size <= 100 if numbers is None else numbers for title, matrix in values.items()}
@@ -336,7 +336,7 @@ def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> No
         axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=SMALL, color=letters)
 
 
-def _shades(cmap: str, low: float, high: float) -> Colormap:
+def _shades(cmap: str | None, low: float, high: float) -> Colormap:
     """The colors from the lowest number to the highest; unless they have a name, 0 between both signs is the page."""
     if cmap or not low < 0 < high:
         return mpl.colormaps[cmap or "cividis"]
