@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from docutils import nodes
 
-PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
+PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "tuple", "zip"}
 METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
-METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split"}
+METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split", "where"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
 SILENT = (ast.Assign, ast.AugAssign, ast.For)

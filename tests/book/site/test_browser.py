@@ -470,18 +470,22 @@ def test_letters_of_drawings_are_large_enough_on_a_phone(open_page, page):
     assert tab.evaluate(LETTERS) == []
 
 
-WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large"' in (SITE / page).read_text(encoding="utf-8")]
+WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large by-day"' in (SITE / page).read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("page", WITH_FIGURES)
 def test_figures_are_drawings_and_those_of_a_phone_are_other_ones(open_page, page):
     """Their letters are measured in tests/book/test_figures.py: here, that the page gives them the room."""
     tab, problems = open_page(page, "phone")
-    for figure in tab.locator("a.large img").all():
-        figure.scroll_into_view_if_needed()
-        assert figure.evaluate("e => e.decode().then(() => e.currentSrc)").endswith("-phone.svg")
-        shown, natural = figure.evaluate("e => [e.getBoundingClientRect().width, e.naturalWidth]")
-        assert shown >= min(natural, 336) - 1
+    for theme, name, ending in (("light", "by-day", "-phone.svg"), ("dark", "by-night", "-phone-dark.svg")):
+        turn(tab, theme)
+        assert tab.locator("a.large:visible img").count() == tab.locator(f"a.{name} img").count() > 0
+        for figure in tab.locator(f"a.{name} img").all():
+            figure.scroll_into_view_if_needed()
+            assert figure.evaluate("e => e.decode().then(() => e.currentSrc)").endswith(ending)
+            shown, natural = figure.evaluate("e => [e.getBoundingClientRect().width, e.naturalWidth]")
+            assert shown >= min(natural, 336) - 1
+            assert figure.evaluate("e => getComputedStyle(e).filter") == "none"
     assert problems == []
 
 
