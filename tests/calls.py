@@ -111,6 +111,7 @@ def bert() -> nn.Module:
 
 # Arguments that no annotation tells: by "owner.argument", or by "argument" for all.
 GIVEN: dict[str, Callable[[], Any]] = {
+    "color": lambda: "#0b6e99",
     "later": functional.Changes,
     "crop.length": lambda: 0,
     "reorder.rows": lambda: [0, 1],

@@ -71,7 +71,8 @@ def _rounded(text):
 def numbers(figure):
     """All that a figure shows, as words and rows of numbers."""
     shown = [axis for axis in figure.axes if axis.get_visible()]
-    return {"size": _listed(figure.get_size_inches()), "texts": _texts(figure.texts), "axes": [_axis(a) for a in shown]}
+    texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+    return {"size": _listed(figure.get_size_inches()), "texts": _texts(texts), "axes": [_axis(a) for a in shown]}
 
 
 def _axis(axis):

@@ -128,7 +128,7 @@ def thread(name):
 
 def code(*functions):
     """The source of functions as one block."""
-    return "```python\n" + "\n\n".join(inspect.getsource(function).rstrip() for function in functions) + "\n```"
+    return "```python\n" + "\n\n\n".join(inspect.getsource(function).rstrip() for function in functions) + "\n```"
 
 
 def link(place):
@@ -178,10 +178,11 @@ def museum_page():
     found = html.escape(json.dumps(museum(), ensure_ascii=False, separators=(",", ":")))
     parts = [HEAD + "\n".join(rows) + "\n" + FILTER.format(style=STYLE, museum=found)]
     for number, e in enumerate(EXHIBITS, start=1):
+        right = f"**Right, both of them:**\n\n{code(*e.right)}\n\n" if e.right else ""
         filed = ", ".join(symptom_link(one) for one in symptoms() if e.title in exhibits(one))
         parts.append(
             f"({anchor(e.title)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
-            f"**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
+            f"{right}**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
             f"**Mended:**\n\n{code(e.mended)}\n\n"
             f"**Seen in** {', '.join(map(thread, e.threads))}. **Taught in** {link(e.place)}. **Look under** {filed}.\n"
         )

@@ -39,7 +39,10 @@ PLAIN_BLOCKS = {  # what a plain parser reads in the same way
     "paragraph", "heading", "list_item", "bullet_list", "ordered_list", "td", "th", "tr", "thead", "tbody", "table",
     "blockquote",
 }  # fmt: skip
-STILL = re.compile(r'<figure class="mha-live"[^>]*><p class="still">(.*)</p></figure>', re.DOTALL)
+STILL = re.compile(  # a figure that only a page can show: what it shows, and its caption
+    r'<figure class="mha-(?:live|first)"[^>]*><p class="still">(.*)</p>(?:\s*<figcaption>(.*)</figcaption>)?</figure>',
+    re.DOTALL,
+)
 PLAIN_LEAVES = {"inline", "code_block", "math_block", "hr", "html_block"}
 PLAIN_INLINE = {
     "text", "softbreak", "hardbreak", "math_inline", "code_inline", "em", "strong", "link", "html_inline", "image",
@@ -370,7 +373,7 @@ class Reader:
                     raise UnknownError(f"{self.where}: a label or directive inside a list or quotation")
                 pieces.append((None, "\n".join(lines[start : token.map[0]])))
                 pieces += [(token, self.replacement(token))] if directive(token) else []
-                pieces += [(None, f"*{still[1]}*")] if still else []
+                pieces += [(None, f"*{still[1]}*" + (f"\n\n{still[2]}" if still[2] else ""))] if still else []
                 start = token.map[1]
         return [*pieces, (None, "\n".join(lines[start:]))]
 

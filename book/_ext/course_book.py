@@ -14,7 +14,9 @@ from pathlib import Path
 
 import yaml
 from course_card import choose_card, draw_card, draw_chapters, offer_card
+from course_exercises import offer_exercises
 from course_figures import draw_figures
+from course_first import draw_first
 from course_formulas import draw_formulas
 from course_icons import shrink_icons
 from course_live import load_figures
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MICROPYTHON = Path("node_modules", "@micropython", "micropython-webassembly-pyscript")
 RUNNABLE = re.compile(r'<div class="[^"]*\btag_try-it\b')
-RUNNER = '<script defer src="{up}_static/tryit.js"></script></head>'
+RUNNER = "".join(f'<script defer src="{{up}}_static/{name}.js"></script>' for name in ("python", "tryit")) + "</head>"
 
 # The theme's icons are in its web font too; this script draws them again and is the heaviest thing on every page.
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*fontawesome\.js[^>]*>(?:\s*</script>)?")
@@ -102,6 +104,7 @@ def tidy(page):
     """Take out of one page what is repeated or not needed, and let pictures wait until the reader comes to them."""
     page = ICONS.sub("", page) if "fontawesome.js" in page else page  # looking for the name first is much faster
     page = OTHER_SEARCH.sub("", page)
+    page = fold_parts(page)
     for pattern, better in FOR_ALL:
         page = pattern.sub(better, page)
     page = REPEATED_IDS.sub("", page).replace(OLD_ROLE, 'role="listitem"')
@@ -204,8 +207,27 @@ def cover_view():
 
     x = torch.tensor(EXAMPLE["x"], dtype=torch.float64)[None]
     q, k = (split_heads(x @ torch.tensor(EXAMPLE[name]).double(), EXAMPLE["heads"]) for name in ("w_q", "w_k"))
-    view = HeadView(attention_weights(q, k), EXAMPLE["words"], q=q, k=k, name="two heads", together=True)
+    view = HeadView(attention_weights(q, k), EXAMPLE["words"], name="two heads", together=True)
     return f"```{{raw}} html\n{view._repr_html_()}\n```"
+
+
+CAPTION = re.compile(r'<p aria-level="2" class="caption" role="heading"><span class="caption-text">(.*?)</span></p>')
+CONTENTS = re.compile(r'<nav class="bd-links bd-docs-nav".*?</nav>', re.DOTALL)
+
+
+def fold_parts(page):
+    """Fold the parts in the list of pages at the side; the part to which this page belongs stays open."""
+
+    def folded(found):
+        before, *parts = CAPTION.split(found[0])
+        for caption, part in zip(parts[::2], parts[1::2], strict=True):
+            inside, _, after = part.rpartition("</ul>")
+            state = " open" if 'class="current nav' in inside else ""
+            name = f'<span role="heading" aria-level="2">{caption}</span>'
+            before += f'<details class="part"{state}><summary>{name}</summary>{inside}</ul></details>{after}'
+        return before
+
+    return CONTENTS.sub(folded, page)
 
 
 def fill_in(app, name, source):
@@ -221,6 +243,8 @@ def fill_in(app, name, source):
 def count_again(app, env, names):
     """Give Sphinx its own numbers back: it writes every page anew whose number differs from the last time."""
     env.toc_secnumbers, env.toc_fignumbers = getattr(env, "counted", (env.toc_secnumbers, env.toc_fignumbers))
+    for title in env.titles.values():
+        title.attributes.pop("secnumber", None)  # ours is no list, which Sphinx's contents would count further
 
 
 def keep_numbers(app, env):
@@ -254,6 +278,8 @@ def finish(app, exception):
         tidy_all(Path(app.outdir), runs=can_run_python(app))
         draw_figures(Path(app.srcdir), Path(app.outdir))
         load_figures(Path(app.outdir))
+        offer_exercises(Path(app.srcdir), Path(app.outdir), runs=can_run_python(app))
+        draw_first(Path(app.outdir))
         let_the_reader_in(Path(app.outdir))
         write_first_page(app)
         join_styles(Path(app.outdir))

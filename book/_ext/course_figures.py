@@ -1,17 +1,20 @@
-"""Figures as drawings: what a notebook drew is drawn again by the same call, sharp, and once more for a phone.
+"""Figures as drawings: what a notebook drew is drawn again by the same call, sharp, also for a phone and in the dark.
 
 A notebook stores each figure as dots, and beside it the call of `mha.viz.plot` that drew it (tools/drawn.py). A picture
-that somebody drew in another way stays as it is. Every figure is a link to itself, alone and large.
+that somebody drew in another way stays as it is. Every figure is a link to itself, alone and large. A page shows one of
+two links, the light or the dark one (figures.css); the browser fetches the picture that is shown, and no other.
 """
 
 import inspect
 import io
 import json
 import re
+from contextlib import nullcontext
 from itertools import chain
 from unittest.mock import patch
 
-LINK = '<a class="large" href="{address}" title="Open large">{picture}</a>'
+LINK = '<a class="large{theme}" href="{address}" title="Open large">{picture}</a>'
+THEMES = {"": " by-day", "-dark": " by-night"}  # the ending of a file: the classes of its link
 PICTURE = re.compile(r'(?<!title="Open large">)<img\b[^>]*\bsrc="([^"]*/_images/)([0-9a-f]{64})\.png"[^>]*>')
 LETTERS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Liberation Sans', sans-serif"
 COLUMN = 7.3  # inches: the text of a page, on a desk
@@ -53,16 +56,20 @@ def svg(figure):
 
 
 def drawings(call):
-    """A figure as it stands in the notebook, and for a phone."""
+    """A figure as it stands in the notebook, and for a phone; by the ending of their names, light and dark."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from mha.viz import plot
 
-    with plot.narrow():
-        small = draw(call, svg)
-    with patch.object(plot, "WIDE", COLUMN):
-        return draw(call, svg), small
+    found = {}
+    for ending in THEMES:
+        with plot.dark() if ending else nullcontext():
+            with plot.narrow():
+                small = draw(call, svg)
+            with patch.object(plot, "WIDE", COLUMN):
+                found[ending] = draw(call, svg), small
+    return found
 
 
 # ---- into the pages
@@ -80,15 +87,19 @@ def with_drawings(page, calls, folder):
     def drawn(found):
         image, up, name = found[0], found[1], found[2]
         if name[:12] not in calls:
-            return LINK.format(address=f"{up}{name}.png", picture=image)
-        both = drawings(calls[name[:12]])
-        (wide, high), (narrow, low) = map(size, both)
-        for ending, drawing in zip(("", "-phone"), both, strict=True):
-            (folder / f"{name}{ending}.svg").write_text(drawing, encoding="utf-8")
-        image = image.replace(f"{name}.png", f"{name}.svg").replace("<img ", f'<img width="{wide}" height="{high}" ', 1)
-        screen = f"screen and (max-width: {PHONE if wide <= PHONE else TABLET}px)"
-        source = f'<source media="{screen}" width="{narrow}" height="{low}" srcset="{up}{name}-phone.svg">'
-        return LINK.format(address=f"{up}{name}.svg", picture=f"<picture>{source}{image}</picture>")
+            return LINK.format(theme="", address=f"{up}{name}.png", picture=image)
+        links = []
+        for theme, both in drawings(calls[name[:12]]).items():
+            (wide, high), (narrow, low) = map(size, both)
+            for ending, drawing in zip(("", "-phone"), both, strict=True):
+                (folder / f"{name}{ending}{theme}.svg").write_text(drawing, encoding="utf-8")
+            shown = image.replace(f"{name}.png", f"{name}{theme}.svg")
+            shown = shown.replace("<img ", f'<img width="{wide}" height="{high}" ', 1)
+            screen = f"screen and (max-width: {PHONE if wide <= PHONE else TABLET}px)"
+            source = f'<source media="{screen}" width="{narrow}" height="{low}" srcset="{up}{name}-phone{theme}.svg">'
+            picture = f"<picture>{source}{shown}</picture>"
+            links.append(LINK.format(theme=THEMES[theme], address=f"{up}{name}{theme}.svg", picture=picture))
+        return "".join(links)
 
     return PICTURE.sub(drawn, page)
 

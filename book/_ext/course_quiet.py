@@ -1,8 +1,8 @@
 """Quiet code: a page shows the lines that carry the idea, and folds what checks them and what only draws.
 
 The notebooks know nothing of it. Assertions of a cell become one small line, "✓ 2 checks", that opens, together with
-the lines whose numbers only they need; so do the lines that only draw, or only put numbers in order for it. Without
-JavaScript they open too: a fold is a `details` element.
+the lines whose numbers only they need; so do the lines that only draw, or only put numbers in order for it. Cells that
+only import become one line, "imports". Without JavaScript they open too: a fold is a `details` element.
 """
 
 import ast
@@ -12,12 +12,13 @@ from itertools import pairwise
 
 from docutils import nodes
 
-PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "zip"}
+PLAIN = {"dict", "enumerate", "len", "list", "max", "min", "range", "round", "smooth", "sorted", "str", "tuple", "zip"}
 METHODS = {"items", "values", "keys", "tolist", "numpy", "item", "join", "append", "expand", "lstrip", "pairwise"}
-METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split"}
+METHODS |= {"detach", "format", "fromkeys", "mean", "replace", "split", "where"}
 DRAWS = {"plot", "plt", "axis", "axes", "Diagram", "Looks", "sliders"}
 KEPT = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.FunctionDef)
 SILENT = (ast.Assign, ast.AugAssign, ast.For)
+SETS_UP = {"torch.set_default_dtype", "torch.set_num_threads"}  # may stand below the imports
 UNTOUCHED = "tag_try-it"  # a cell to change and run: its code stays whole
 
 
@@ -29,6 +30,15 @@ def is_check(statement):
     if isinstance(statement, (ast.For, ast.If, ast.With)) and inner:
         return all(map(is_check, [*inner, *getattr(statement, "orelse", [])]))
     return False
+
+
+def only_imports(source):
+    """Whether a cell only imports, or sets what holds for the whole page."""
+    body = _body(source)
+    imports = [isinstance(one, ast.Import | ast.ImportFrom) for one in body]
+    calls = [isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) for one in body]
+    sets = [call and ast.unparse(one.value.func) in SETS_UP for one, call in zip(body, calls, strict=True)]
+    return bool(body) and all(map(max, imports, sets))
 
 
 def checks(body):
@@ -226,6 +236,9 @@ def quiet(app, doctree):
     cells = [one for one in doctree.findall(nodes.container) if "cell" in one["classes"]]
     whole = [block.astext() for cell in cells if UNTOUCHED in cell["classes"] for block in _code(cell)]
     blocks = [block for cell in cells if UNTOUCHED not in cell["classes"] for block in _code(cell)]
+    imports = [block for block in blocks if only_imports(block.astext())]
+    blocks = [block for block in blocks if block not in imports]
+    fold_imports(imports)
     follow = [_stands_above(one, other) for one, other in pairwise(blocks)]
     folded = fold_ahead([block.astext() for block in blocks], follow, whole)
     for block, (shown, drawing, checked, count) in zip(blocks, folded, strict=True):
@@ -239,6 +252,21 @@ def quiet(app, doctree):
         new += fold("drawing", "the drawing", drawing, block) if drawing else []
         new += fold("checks", f"✓ {count} check{'s' * (count > 1)}", checked, block) if count else []
         block.parent.replace(block, new)
+
+
+def fold_imports(blocks):
+    """Fold each cell that only imports; those that stand right below one another become one line."""
+    runs = []
+    for block in blocks:
+        if runs and _stands_above(runs[-1][-1], block):
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    for first, *others in runs:
+        source = "\n\n".join(block.astext() for block in (first, *others))
+        first.parent.replace(first, fold("imports", "imports", source, first))
+        for cell in (block.parent.parent for block in others):
+            cell.parent.remove(cell)
 
 
 def _code(cell):

@@ -20,7 +20,7 @@ PURGE = Path(__file__).with_suffix(".cjs")
 # In this order.
 JOINED = (
     "togglebutton.css", "copybutton.css", "exercise.css", "sphinx-design.min.css", "formulas.css", "book.css",
-    "reading.css", "live.css",
+    "reading.css", "live.css", "exercises.css", "first.css", "front.css", "figures.css", "tables.css",
 )  # fmt: skip
 SMALL = "|".join(map(re.escape, JOINED))
 LINK = re.compile(rf'<link rel="stylesheet"[^>]*href="[^"]*_static/(?:{SMALL})[^"]*"[^>]*>\s*')

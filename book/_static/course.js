@@ -13,6 +13,12 @@
   });
   for (const place of document.querySelectorAll("div.math")) watcher.observe(place);
 
+  /* So does code in a tab or a fold: the theme looked at it while it was closed, and nothing was wider than its box. */
+  const folded = new ResizeObserver((changes) => {
+    for (const { target } of changes) if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+  });
+  for (const code of document.querySelectorAll(":is(.sd-tab-content, details) pre")) folded.observe(code);
+
   /* The contents at the side mark the section that is read. The theme marks a section when its heading passes the top of
      the window; after a jump over cells that are laid out late, none does. So it is looked up when scrolling is over. */
   const links = [...document.querySelectorAll("#pst-page-toc-nav a")], entries = document.querySelectorAll("#pst-page-toc-nav .toc-entry");

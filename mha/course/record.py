@@ -15,9 +15,11 @@ It is ``.mha_progress.json`` in the home folder, or the file that the variable `
 - ``quiz``: chapters by topic, each with the best result so far, the number of questions, and when it was first reached.
 - Other keys are kept as they are.
 
-A page has no such file and today keeps no ticks. Its names are the same: the exercise is the one whose stub calls
-``masking.check_causal``; the questions of the quiz ``masking`` have the ids ``quiz-masking-1``, ``quiz-masking-2`` and
-so on. What keeps ticks in a browser writes this same JSON under one key of ``localStorage``, ``mha-progress``.
+A page has no such file. It keeps this same JSON under one key of ``localStorage``, ``mha-progress``
+(``book/_static/progress.js``). One more key, ``answers``, holds which answers of a quiz were opened, question by
+question in their order. The names are the same: the exercise is the one whose stub calls ``masking.check_causal``; the
+questions of the quiz ``masking`` have the ids ``quiz-masking-1``, ``quiz-masking-2`` and so on. A page saves its record
+as a file, and :func:`add` takes such a file in.
 
 A file is written whole or not at all. Two notebooks may write at the same time: each adds to what is there. A file that
 cannot be read is put aside under another name and never removed.
@@ -122,6 +124,43 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         lock.unlink(missing_ok=True)
+
+
+def add(path: str | Path, today: Callable[[str], str] = str) -> tuple[int, int]:
+    """Add what another file of this format holds, such as one that a page has saved.
+
+    Of two times the earlier stays, and of two quiz results the better one. The other file is not changed.
+
+    :param path: the other file.
+    :param today: gives for a name in an old file the name it has now; the same unless given.
+    :Shapes: returns how many exercises and how many quizzes are new.
+    :Raises: FileNotFoundError where there is no such file; ValueError where it is no record.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: save one from the course's map, in the page")
+    try:
+        other = _checked(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is no record of progress: save one from the course's map, in the page") from None
+    new = [0, 0]
+
+    def take(record: dict[str, Any]) -> None:
+        record["solved"] = {today(name): at for name, at in record["solved"].items()}
+        for name, at in ((today(name), at) for name, at in other["solved"].items()):
+            new[0] += name not in record["solved"]
+            times = [time for time in (record["solved"].get(name), at) if time]
+            record["solved"][name] = min(times, default=None)
+        for chapter, result in other["quiz"].items():
+            before = record["quiz"].get(chapter)
+            new[1] += before is None
+            if before is None or result["right"] * before["of"] > before["right"] * result["of"]:
+                record["quiz"][chapter] = result
+        for key in other.keys() - record.keys():
+            record[key] = other[key]
+
+    change(take)
+    return new[0], new[1]
 
 
 def note_solved(name: str, today: Callable[[str], str] = str) -> None:

@@ -3,6 +3,10 @@
 :Taught in: all chapters.
 """
 
+import re
+
+from mha.checks import checked
+
 COLORS = ("#0b6e99", "#d1495b", "#e0a100", "#4c9f70", "#7b5ea7", "#5c5c5c", "#c2703d", "#222222")
 WORDS, SMALL = 10, 9  # points: words of a figure, and the numbers inside it
 LIGHT, DARK = "#ffffff", "#121212"  # the pages behind them
@@ -35,5 +39,17 @@ def _seen(color: str, page: str) -> str:
 
 
 ON_LIGHT, ON_DARK = (tuple(_seen(color, page) for color in COLORS) for page in (LIGHT, DARK))
-# letters on a square of each color of a light page: white or black, whichever is read more easily
-LETTERS = tuple(max((LIGHT, "#000000"), key=lambda one: _contrast(one, color)) for color in ON_LIGHT)
+
+
+@checked
+def ink(color: str) -> str:
+    """White or black for letters on a color: whichever is read more easily.
+
+    :param color: six hexadecimal digits after a #.
+    """
+    if not re.fullmatch("#[0-9a-fA-F]{6}", color):
+        raise ValueError(f"color = {color!r} is no color: give six hexadecimal digits after a #, such as {COLORS[0]!r}")
+    return max((LIGHT, "#000000"), key=lambda one: _contrast(one, color))
+
+
+LETTERS = tuple(map(ink, ON_LIGHT))  # on a square of each color of a light page

@@ -15,14 +15,15 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from torch import Tensor
 
 from mha.checks import check_whole, checked, described
-from mha.viz.palette import COLORS, SMALL, WORDS
+from mha.viz.palette import COLORS, DARK, ON_DARK, SMALL, WORDS, ink
 
-WIDE, NARROW = 9.5, 3.6  # inches: the widest figure, and one for a phone
+WIDE, HIGH, NARROW = 9.5, 5.0, 3.6  # inches: the widest figure, the highest of squares, and one for a phone
 
 
 STYLE: Any = {  # its names are a type of matplotlib's, but only of newer ones
@@ -56,6 +57,29 @@ def narrow() -> Iterator[None]:
         STYLE["figure.figsize"] = before
 
 
+@contextmanager
+def dark() -> Iterator[None]:
+    """Figures drawn in here stand on a dark page: its color behind them, light letters, lighter colors."""
+    before = dict(STYLE)
+    letters = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    page = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+    STYLE.update(dict.fromkeys(letters, "#e6e6e6") | dict.fromkeys(page, DARK))
+    STYLE.update({"grid.color": "#333333", "axes.prop_cycle": plt.cycler(color=ON_DARK)})
+    try:
+        yield
+    finally:
+        STYLE.clear()
+        STYLE.update(before)
+
+
+def _is_dark() -> bool:
+    return bool(STYLE["figure.facecolor"] == DARK)
+
+
+def _colors() -> tuple[str, ...]:
+    return ON_DARK if _is_dark() else COLORS
+
+
 def _is_narrow() -> bool:
     return bool(STYLE["figure.figsize"][0] == NARROW)
 
@@ -63,52 +87,72 @@ def _is_narrow() -> bool:
 @checked
 def grid(
     matrices: Mapping[str, object], rows: Sequence[object] = (), columns: Sequence[object] = (), *, digits: int = 2,
-    limits: tuple[float, float] | None = None, cmap: str = "cividis", numbers: bool | None = None,
-    across: int | None = None,
+    limits: tuple[float, float] | None = None, cmap: str | None = None, numbers: bool | None = None,
+    across: int | None = None, legend: Sequence[str] | None = None, x_label: str = "", y_label: str = "",
 ) -> None:  # fmt: skip
     """Show matrices side by side as colored squares, each with its title.
 
-    All have one scale of colors. A bar beside them shows it where the numbers are not written.
+    All have one scale of colors. A bar beside them shows it where the numbers are not written; where there are but two
+    numbers, such as in a mask, a legend names them.
 
     :param matrices: by title, each (i, j), anything NumPy can read.
     :param rows: the labels of the rows (queries); none unless given.
     :param columns: the labels of the columns (keys); none unless given.
     :param digits: after the point; 2 unless given.
     :param limits: the lowest and the highest number of the colors; those of the matrices unless given.
-    :param cmap: the name of matplotlib's colors; "cividis" unless given.
+    :param cmap: the name of matplotlib's colors; unless given "cividis", or for numbers of both signs blue and red,
+        with the color of the page for 0.
     :param numbers: whether numbers are written; in matrices of at most 100 numbers unless given.
     :param across: how many matrices are in a line at most; all of them unless given.
+    :param legend: what 0 means and what 1 means, of matrices that hold nothing else; the numbers unless given.
+    :param x_label: what the columns are; nothing unless given.
+    :param y_label: what the rows are; nothing unless given.
     """
     values = _matrices("matrices", matrices)
     check_whole(0, digits=digits)
     check_labels(values, rows=rows, columns=columns)
     if across is not None:
         check_whole(across=across)
-    if cmap not in mpl.colormaps:
+    if cmap is not None and cmap not in mpl.colormaps:
         raise ValueError(f"cmap = {cmap!r}: matplotlib has no such colors, but 'cividis', 'viridis', 'gray', …")
-    low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
+    found = np.unique(np.concatenate([v.ravel() for v in values.values()])).tolist()
+    if legend is not None and (len(legend) != 2 or not {0, 1}.issuperset(found)):
+        raise ValueError(
+            f"legend = {described(legend)} names 0 and 1, so it needs two names and matrices of nothing else, but they "
+            f"have numbers from {found[0]:g} to {found[-1]:g}"
+        )
+    two = bool(legend) or len(found) == 2
+    low, high = limits or ((0.0, 1.0) if legend else (found[0], found[-1]))
+    if cmap is None and limits is None and low < 0 < high:
+        low, high = min(low, -high), max(high, -low)
     across = min(across or len(values), len(values))
     written = {title: matrix.size <= 100 if numbers is None else numbers for title, matrix in values.items()}
     with plt.rc_context(STYLE):
-        width = sum([max(1.6, 0.42 * v.shape[1]) for v in values.values()][:across]) + 0.9
-        height = min(max(1.9, 0.42 * max(v.shape[0] for v in values.values()) + 0.9), 5)
+        width, height = _size([v.shape for v in values.values()], across)
         turned = False
         if _is_narrow():
             across, width, height, turned = _fit(values, rows, columns, across, written=any(written.values()))
         lines = -(-len(values) // across)
-        size = (min(width, WIDE), lines * height)
+        size = (width, lines * height)
         figure, axes = plt.subplots(lines, across, figsize=size, squeeze=False)
         for axis in axes.flat[len(values) :]:
             axis.set_visible(False)
+        shades = _two() if two and not any(written.values()) else _shades(cmap, low, high)
         for place, (title, matrix) in enumerate(values.items()):
             axis = axes.flat[place]
-            _squares(axis, matrix, low, high, cmap, digits if written[title] else None)
+            _squares(axis, matrix, low, high, shades, digits if written[title] else None)
             axis.set_title(textwrap.fill(title, int(11 * (size[0] - 0.5) / across)) if _is_narrow() else title)
             _labels(axis, () if _is_narrow() and place % across else rows, columns, matrix.shape, turned=turned)
-        if not any(axis.texts for axis in axes.flat):
-            _bar(figure, axes, sorted({float(x) for v in values.values() for x in v.flat}))
+            axis.set_xlabel(x_label if place + across >= len(values) else "")
+            axis.set_ylabel("" if place % across else y_label)
+        if not any(written.values()):
+            if two:
+                names = legend or [f"{value:g}" for value in found]
+                _legend(figure, shades, names)
+            else:
+                _bar(figure, axes)
         _show(figure, "grid", matrices=values, rows=rows, columns=columns, digits=digits, limits=limits, cmap=cmap,
-              numbers=numbers, across=across)  # fmt: skip
+              numbers=numbers, across=across, legend=legend, x_label=x_label, y_label=y_label)  # fmt: skip
 
 
 @checked
@@ -127,7 +171,7 @@ def links(heads: Mapping[str, object], rows: Sequence[object], columns: Sequence
         figure, axes = plt.subplots(1, len(heads), figsize=size, squeeze=False)
         for axis, (title, weights) in zip(axes[0], values.items(), strict=True):
             for (i, j), weight in np.ndenumerate(weights):
-                axis.plot([0, 1], [-i, -j], color=COLORS[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
+                axis.plot([0, 1], [-i, -j], color=_colors()[i % 8], lw=9 * weight, alpha=0.75, solid_capstyle="butt")
             for x, side, names in ((-0.06, "right", rows), (1.06, "left", columns)):
                 for y, name in enumerate(names):
                     axis.text(x, -y, name, ha=side, va="center")
@@ -166,7 +210,8 @@ def lines(
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
         for c, (name, (x, y)) in enumerate(curves.items()):
-            axis.plot(x, y, styles[c % 4], marker=markers[c % 8] if marks else None, ms=4, label=name)
+            style, marker = styles[c % 4] if x.size > 1 else "none", markers[c % 8] if marks else None
+            axis.plot(x, y, ls=style, marker=marker, ms=4, label=name)
         for name, value in (level or {}).items():
             _level(axis, name, value)
         for name, value in (place or {}).items():
@@ -194,7 +239,7 @@ def lines(
 @checked
 def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, float] | None = None, digits: int = 2,
          level: Mapping[str, float] | None = None) -> None:  # fmt: skip
-    """Draw one bar for each name, with its number on top.
+    """Draw one bar for each name, with its number on top; all have one color.
 
     :param values: the height of each bar, by name.
     :param y_label: what the heights are.
@@ -212,14 +257,14 @@ def bars(values: Mapping[str, float], y_label: str, *, errors: Mapping[str, floa
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots()
         spread = [errors[name] for name in values] if errors else None
-        colors = [COLORS[c % 8] for c in range(len(values))]
+        look: dict[str, Any] = {"color": _colors()[0], "ecolor": plt.rcParams["text.color"], "capsize": 4}
         if _is_narrow():
             figure.set_figheight(0.36 * len(values) + 0.8)
             names = [name.replace("-\n", "").replace("\n", " ") for name in values]
             names = [textwrap.fill(name, 18) for name in names]
-            drawn = axis.barh(names, list(values.values()), xerr=spread, color=colors, height=0.6, capsize=4)
+            drawn = axis.barh(names, list(values.values()), xerr=spread, height=0.6, **look)
         else:
-            drawn = axis.bar(list(values), list(values.values()), yerr=spread, color=colors, width=0.6, capsize=4)
+            drawn = axis.bar(list(values), list(values.values()), yerr=spread, width=0.6, **look)
         axis.bar_label(drawn, fmt=f"%.{digits}f", padding=3, fontsize=SMALL)
         for name, value in (level or {}).items():
             _level(axis, name, value)
@@ -237,7 +282,7 @@ def tiles(
 ) -> None:  # fmt: skip
     """Show small matrices, each number on the color of the head that owns it.
 
-    :param panels: by title, each (i, j), anything NumPy can read.
+    :param panels: by title, each (i, j), anything NumPy can read; the square of a NaN stays empty.
     :param owners: the head of each number, by title, anything that broadcasts to the panel; −1 is nobody (gray).
     :param rows: the labels of the rows, written at the first panel of a line; none unless given.
     :param across: how many panels are in a line; 4 unless given.
@@ -277,21 +322,40 @@ def _show(figure: Figure, function: str, **arguments: object) -> None:
 
 
 def _owned(axis: Axes, matrix: np.ndarray, owner: np.ndarray, digits: int) -> None:
-    shades = [(0.9, 0.9, 0.9), *([1 - 0.45 * (1 - part) for part in to_rgb(color)] for color in COLORS)]
-    axis.imshow(np.array(shades)[owner + 1], interpolation="none")
+    page = to_rgb(STYLE["figure.facecolor"])
+    mixed = [[p + 0.45 * (c - p) for p, c in zip(page, to_rgb(color), strict=True)] for color in _colors()]
+    nobody = to_rgb("#3a3a3a") if _is_dark() else (0.9, 0.9, 0.9)
+    shades = np.array([nobody, *mixed])[owner + 1]
+    axis.imshow(shades, interpolation="none")
     axis.spines[:].set_visible(False)
-    digits = 0 if (matrix == matrix.round()).all() else digits
+    digits = 0 if np.array_equal(matrix, matrix.round(), equal_nan=True) else digits
     for (i, j), value in np.ndenumerate(matrix):
-        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=SMALL)
+        if np.isnan(value):
+            continue
+        letters = ink(to_hex(shades[i, j]))
+        axis.text(j, i, f"{value:.{digits}f}", ha="center", va="center", fontsize=SMALL, color=letters)
 
 
-def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str, digits: int | None) -> None:
+def _shades(cmap: str | None, low: float, high: float) -> Colormap:
+    """The colors from the lowest number to the highest; unless they have a name, 0 between both signs is the page."""
+    if cmap or not low < 0 < high:
+        return mpl.colormaps[cmap or "cividis"]
+    blue, red = ("#8fd0f0", "#f0909c") if _is_dark() else ("#0b4a6e", "#8f1d33")
+    return LinearSegmentedColormap.from_list("signed", [blue, STYLE["figure.facecolor"], red])
+
+
+def _two() -> Colormap:
+    return ListedColormap(["#3a3a3a" if _is_dark() else "#e0e0e0", _colors()[0]], name="two")
+
+
+def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: Colormap, digits: int | None) -> None:
     axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect="equal", interpolation="none")
     axis.grid(visible=False)
+    axis.spines[:].set_visible(False)
     if max(matrix.shape) <= 16:  # thin lines: a panel of one color is many squares, too
         for ticks, count in zip((axis.set_xticks, axis.set_yticks), matrix.shape[::-1], strict=True):
             ticks(np.arange(count - 1) + 0.5, minor=True)
-        axis.grid(which="minor", color="white", lw=0.5)
+        axis.grid(which="minor", color=STYLE["figure.facecolor"] if cmap.name != "signed" else "#808080", lw=0.5)
         axis.tick_params(which="minor", length=0)
     if digits is None:
         return
@@ -304,17 +368,36 @@ def _squares(axis: Axes, matrix: np.ndarray, low: float, high: float, cmap: str,
             ha="center",
             va="center",
             fontsize=SMALL,
-            color="black" if shade > 0.55 else "white",
+            color=ink(to_hex(cmap(float(shade)))),
         )
 
 
-def _bar(figure: Figure, axes: np.ndarray, values: list[float]) -> None:
-    """Show the colors beside the matrices; where there are but two, these two."""
-    bar = figure.colorbar(axes.flat[0].images[0], ax=axes, aspect=30, pad=0.02)
+def _bar(figure: Figure, axes: np.ndarray) -> None:
+    """Show the colors beside the matrices, as high as they are; on a phone below them, as wide."""
+    side = "bottom" if _is_narrow() else "right"
+    bar = figure.colorbar(axes.flat[0].images[0], ax=axes, location=side, aspect=30, pad=0.02)
     bar.outline.set_visible(False)
-    if len(values) == 2:
-        bar.set_ticks(values)
     bar.ax.tick_params(length=0, labelsize=SMALL)
+    figure.draw_without_rendering()  # now the matrices have their places
+    figure.set_layout_engine("none")
+    boxes = [axis.get_position() for axis in axes.flat if axis.get_visible()]
+    left, right = min(box.x0 for box in boxes), max(box.x1 for box in boxes)
+    low, high, own = min(box.y0 for box in boxes), max(box.y1 for box in boxes), bar.ax.get_position()
+    bar.ax.set_box_aspect(None)
+    if _is_narrow():
+        bar.ax.set_position((left, own.y0, right - left, own.height))
+    else:
+        thin = 0.12 / figure.get_figwidth()
+        bar.ax.set_position((right + thin, low, thin, high - low))
+        inked = bar.ax.get_tightbbox()
+        beyond = max(0.0, inked.x1 / figure.bbox.width - 1) if inked else 0.0  # its numbers stay inside the figure
+        bar.ax.set_position((right + thin - beyond, low, thin, high - low))
+
+
+def _legend(figure: Figure, shades: Colormap, names: Sequence[str]) -> None:
+    """Name the two colors below the matrices, the second first: it is the one that a reader looks for."""
+    patches = [Patch(facecolor=shades(c), label=name) for c, name in ((1.0, names[1]), (0.0, names[0]))]
+    figure.legend(handles=patches, loc="outside lower center", ncols=2, handlelength=1, handleheight=1)
 
 
 def _two_and_five(y: float, _place: float | int | None) -> str:
@@ -337,6 +420,14 @@ def _upright(axis: Axes, name: str, value: float, turned: int = 90) -> None:
     axis.annotate(
         name, (value, y), xycoords=("data", "axes fraction"), ha="left", va=side, fontsize=SMALL, rotation=turned
     )
+
+
+def _size(shapes: Sequence[tuple[int, ...]], across: int) -> tuple[float, float]:
+    """How wide a figure of matrices is, and how high one line of them; all have equal squares."""
+    rows, columns, lines = max(s[0] for s in shapes), max(s[1] for s in shapes), -(-len(shapes) // across)
+    square = min(0.42, (HIGH / lines - 0.9) / rows, (WIDE - 0.9) / across / columns)
+    width = sum([max(1.6, square * shape[1]) for shape in shapes][:across]) + 0.9
+    return min(width, WIDE), max(square * rows + 0.9, min(1.9, HIGH / lines))
 
 
 def _fit(

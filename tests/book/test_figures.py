@@ -48,14 +48,20 @@ def test_every_figure_is_drawn_again_with_the_same_numbers_and_can_be_read_on_a_
     assert calls.keys() == numbers.keys(), "make notebooks"
     for picture, call in calls.items():
         assert not plugin.unlike(numbers[picture], figures.draw(call, drawn.numbers), None, picture)
-        both = figures.drawings(call)
-        wide, small = (figures.size(drawing)[0] for drawing in both)
+        by_day, by_night = figures.drawings(call).values()
+        assert [figures.size(drawing) for drawing in by_night] == [figures.size(drawing) for drawing in by_day]
+        (wide, high), (small, _) = (figures.size(drawing) for drawing in by_day)
         assert wide <= 96 * figures.COLUMN + 8
-        for drawing, scale in zip(both, (1, min(1, ON_A_PHONE / small)), strict=True):
+        assert high <= 500
+        for drawing, scale in zip(by_day, (1, min(1, ON_A_PHONE / small)), strict=True):
             letters = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", drawing)]
             assert letters
             assert min(letters) * scale * 96 / 72 >= 11
-        assert all(ElementTree.fromstring(drawing) is not None and "DejaVu" not in drawing for drawing in both)
+        for drawing in (*by_day, *by_night):
+            assert ElementTree.fromstring(drawing) is not None
+            assert "DejaVu" not in drawing
+        for drawing in by_night:
+            assert "fill: #121212" in drawing
 
 
 def numbers_of(path):
@@ -104,10 +110,59 @@ def test_a_page_shows_drawings_as_links_to_themselves_and_other_pictures_as_they
     for _ in range(2):  # a second build changes nothing
         figures.draw_figures(ROOT, tmp_path)
         shown = page.read_text()
-        assert shown.count("<a ") == shown.count('<a class="large" href="../_images/') == 2
-        assert re.search(
-            rf'srcset="../_images/{one}-phone.svg"><img width="\d+" height="\d+" alt="a" src="[^"]*{one}.svg"', shown
-        )
+        assert re.findall(r'<a class="large ?([^"]*)" href="../_images/', shown) == ["by-day", "by-night", ""]
+        for theme in ("", "-dark"):
+            assert re.search(
+                rf'srcset="../_images/{one}-phone{theme}.svg"><img width="\d+" height="\d+" alt="a" '
+                rf'src="[^"]*{one}{theme}.svg"',
+                shown,
+            )
         assert f'href="../_images/{other}.png"' in shown
         assert '<img src="c.png">' in shown
-    assert sorted(path.name for path in (tmp_path / "_images").iterdir()) == [f"{one}-phone.svg", f"{one}.svg"]
+    assert sorted(path.name for path in (tmp_path / "_images").iterdir()) == sorted(
+        f"{one}{ending}.svg" for ending in ("", "-dark", "-phone", "-phone-dark")
+    )
+
+
+def test_a_page_shows_the_picture_of_its_theme_at_once_and_fetches_no_other(figures, opened, tmp_path):
+    (tmp_path / "_images").mkdir()
+    name, call = next(iter(figures.calls_of(NOTEBOOKS[0]).items()))
+    long = name + "0" * 52
+    image = f'<img alt="a" loading="lazy" src="./_images/{long}.png">'
+    links = figures.with_drawings(image, {name: call}, tmp_path / "_images")
+    style = (ROOT / "book" / "_static" / "figures.css").read_text("utf8")
+    tab = opened(f"<style>{style}</style><main>{links}</main>", "A figure", (1280, 900))
+    fetched = []
+    tab.on("request", lambda request: fetched.append(request.url.rpartition("/")[2]))
+    tab.reload()
+    pictures = "[...document.querySelectorAll('img')].filter(e => e.checkVisibility())"
+    for theme, wanted in (("light", [""]), ("dark", ["", "-dark"]), ("light", ["", "-dark"])):
+        tab.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        ending = "-dark" if theme == "dark" else ""
+        assert tab.evaluate(f"{pictures}.map(e => e.src.split('/').pop())") == [f"{long}{ending}.svg"]
+        tab.wait_for_function(f"{pictures}[0].naturalWidth > 0")
+        assert {file for file in fetched if file.endswith(".svg")} == {f"{long}{one}.svg" for one in wanted}
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.emulate_media(media="print")
+    assert tab.evaluate(f"{pictures}.map(e => e.src.split('/').pop())") == [f"{long}.svg"], "paper is light"
+
+
+def test_a_stored_picture_is_drawn_again_without_executing_and_only_where_it_changed(tmp_path):
+    redraw = load("tools/redraw.py").redraw
+    notebook = json.loads(NOTEBOOKS[0].read_text("utf8"))
+    outputs = [
+        out for cell in notebook["cells"] for out in cell.get("outputs", ()) if "drawn" in out.get("metadata", {})
+    ]
+    old = outputs[0]["metadata"]["drawn"]
+    function, arguments = json.loads(old["call"])
+    assert function == "links"
+    old["call"] = json.dumps([function, arguments | {"columns": ["a", "b", "c"]}])
+    path = tmp_path / "one.ipynb"
+    path.write_text(json.dumps(notebook), encoding="utf8")
+    assert redraw(path) >= 1
+    assert redraw(path) == 0, "the second time nothing changes"
+    new = json.loads(path.read_text("utf8"))
+    (found,) = [out for cell in new["cells"] for out in cell.get("outputs", ()) if "links" in str(out.get("metadata"))]
+    written = [text for text, _ in found["metadata"]["drawn"]["numbers"]["axes"][0]["written"]]
+    assert {"a", "b", "c"} <= set(written)
+    assert found["metadata"]["drawn"]["picture"] == drawn.fingerprint(found["data"]["image/png"])

@@ -121,7 +121,11 @@ def words(text):
     text = re.sub(r"^\([\w-]+\)=$|^:(?:label|class): .*$|^\\tag\{.*\}$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\{(?:cite|eq|cite:t)\}`[^`]*`|\]\([^)]*\)|\{(?:exercise|dropdown|margin|math)\}", " ", text)
     text = re.sub(r"\*Running it yourself\?.*?get it\.\*", "", text, flags=re.DOTALL)
-    text = re.sub(r'<figure class="mha-live"[^>]*><p class="still">(.*?)</p></figure>', r"\1", text, flags=re.DOTALL)
+    begin, end = (
+        r'<figure class="mha-(?:live|first)"[^>]*><p class="still">',
+        r"(?:\s*<figcaption>(.*?)</figcaption>)?</figure>",
+    )
+    text = re.sub(rf"{begin}(.*?)</p>{end}", r"\1 \2", text, flags=re.DOTALL)
     return re.findall(r"\w+", TAGS.sub(" ", text))
 
 

@@ -29,8 +29,9 @@ from mha.course.exercises import (
     why_scale,
 )
 from mha.course.exercises.compare import compare, same
-from mha.course.exercises.exercise import UNSOLVED, Exercise, judge
+from mha.course.exercises.exercise import Exercise, judge
 from mha.course.exercises.legal import Draw, drawn_cases
+from mha.course.exercises.plain.judge import UNSOLVED
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

@@ -138,6 +138,56 @@ def test_a_lock_that_was_left_behind_is_broken(file, monkeypatch):
     assert not file.with_name("solved.json.lock").exists()
 
 
+# ---- a file from somewhere else
+
+
+MINE = {"version": 2, "solved": {"a.x": "2026-02-01T00:00:00+00:00", "a.y": None}, "quiz": {"m": {"right": 3, "of": 5}}}
+OTHERS = {
+    "version": 2,
+    "solved": {"a.x": "2026-01-01T00:00:00+00:00", "a.y": "2026-03-01T00:00:00+00:00", "b.z": None},
+    "quiz": {"m": {"right": 2, "of": 5}, "n": {"right": 1, "of": 4, "first": "2026-01-01T00:00:00+00:00"}},
+    "answers": {"n": [[0]]},
+}
+
+
+def test_a_file_from_a_page_is_added(file, tmp_path):
+    other = tmp_path / "mha_progress.json"
+    file.write_text(json.dumps(MINE), "utf8")
+    other.write_text(json.dumps(OTHERS), "utf8")
+    assert record.add(other) == (1, 1)
+    found = stored(file)
+    assert found["solved"] == {**OTHERS["solved"]}, "the earlier time, and a time rather than none"
+    assert found["quiz"] == {"m": {"right": 3, "of": 5}, "n": OTHERS["quiz"]["n"]}
+    assert found["answers"] == OTHERS["answers"]
+    assert record.add(str(other)) == (0, 0), "a second time it brings nothing"
+    assert stored(file) == found
+    assert json.loads(other.read_text("utf8")) == OTHERS
+
+
+def test_a_better_result_of_a_quiz_is_taken_and_old_names_are_translated(file, tmp_path, capsys):
+    old = "ch05." + next(name for name in NAMES if name.startswith("split_and_merge.")).partition(".")[2]
+    other = tmp_path / "other.json"
+    record.note_quiz("masking", 3, 5)
+    other.write_text(json.dumps({"solved": [old], "quiz": {"masking": {"right": 2, "of": 3}}}), "utf8")
+    progress(add=other)
+    assert capsys.readouterr().out.startswith("Added what was not here. Exercises: 1. Quizzes: 0.\n")
+    assert stored(file)["solved"] == {old.replace("ch05", "split_and_merge"): None}
+    assert stored(file)["quiz"]["masking"] == {"right": 2, "of": 3}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"solved": 1}', '{"solved": {"a": 1}}', "\x00"])
+def test_what_is_no_record_is_not_added(file, tmp_path, text):
+    record.note_solved("a.b")
+    before, other = stored(file), tmp_path / "other.json"
+    other.write_text(text, "utf8")
+    with pytest.raises(ValueError, match=r"other\.json is no record of progress: save one"):
+        record.add(other)
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*missing\.json: save one"):
+        record.add(tmp_path / "missing.json")
+    assert stored(file) == before
+    assert other.exists()
+
+
 # ---- a quiz
 
 

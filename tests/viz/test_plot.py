@@ -166,10 +166,109 @@ def test_neighboring_colors_can_be_told_apart_without_color():
     assert all(abs(a - b) > 0.04 for a, b in itertools.pairwise(bright))
 
 
-def test_a_grid_without_numbers_shows_its_scale_of_colors_in_one_bar(shown):
-    plot.grid({"one": np.zeros((11, 11)), "two": np.eye(11)}, numbers=False)
-    plot.grid({"one": np.arange(121.0).reshape(11, 11), "two": np.eye(11)})
-    plot.grid({"written": np.eye(2), "large": np.eye(11)})
-    assert [len(figure.axes) for figure in shown] == [3, 3, 2]
-    assert shown[0].axes[2].get_yticks().tolist() == [0, 1]
-    assert shown[1].axes[2].get_ylim() == (0, 120)
+def test_a_grid_without_numbers_shows_its_scale_of_colors_in_one_bar_as_high_as_the_grids(shown):
+    def draw():
+        plot.grid({"one": np.arange(121.0).reshape(11, 11), "two": np.eye(11)}, across=2)
+        plot.grid({"written": np.eye(2), "large": np.eye(11)})
+        plot.grid({f"{n}": np.arange(32.0).reshape(2, 16) for n in range(3)}, numbers=False, across=1)
+
+    draw()
+    with plot.narrow():
+        draw()
+    assert [len(figure.axes) for figure in shown] == [3, 2, 4] * 2
+    assert [shown[0].axes[2].get_ylim(), shown[3].axes[2].get_xlim()] == [(0, 120)] * 2
+    for figure, lows, highs in ((shown[0], 1, 3), (shown[2], 1, 3), (shown[3], 0, 2), (shown[5], 0, 2)):
+        figure.draw_without_rendering()
+        *grids, bar = [axis.get_position().extents for axis in figure.axes]
+        assert bar[lows] == pytest.approx(min(box[lows] for box in grids), abs=1e-6)
+        assert bar[highs] == pytest.approx(max(box[highs] for box in grids), abs=1e-6)
+
+
+def test_a_grid_of_two_numbers_has_two_colors_and_a_legend(shown):
+    plot.grid({"mask": np.tri(3)}, numbers=False, legend=("hidden", "may look"))
+    plot.grid({"open": np.ones((2, 2))}, numbers=False, legend=["hidden", "may look"])
+    plot.grid({"one": np.zeros((11, 11)), "two": 3 * np.eye(11)})
+    words = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in shown]
+    assert words == [["may look", "hidden"], ["may look", "hidden"], ["3", "0"]]
+    assert [len(figure.axes) for figure in shown] == [1, 1, 2], "no bar"
+    for figure in shown[:2]:  # one color for 1, even where there is no 0
+        picture, patch = figure.axes[0].images[0], figure.legends[0].get_patches()[0]
+        assert picture.to_rgba(1.0) == patch.get_facecolor()
+    with pytest.raises(ValueError, match="numbers from 0 to 2"):
+        plot.grid({"a": [[0, 2]]}, legend=("hidden", "may look"))
+    with pytest.raises(ValueError, match="two names"):
+        plot.grid({"a": [[0, 1]]}, legend=("hidden",))
+
+
+def test_zero_between_both_signs_has_the_color_of_the_page(shown):
+    numbers = np.array([[-1.0, 0.0, 3.0]])
+    plot.grid({"a": numbers})
+    with plot.dark():
+        plot.grid({"a": numbers})
+    for figure, page in zip(shown, (plot.STYLE["figure.facecolor"], plot.DARK), strict=True):
+        picture = figure.axes[0].images[0]
+        assert picture.get_clim() == (-3, 3)
+        assert picture.to_rgba(0.0)[:3] == pytest.approx(mpl.colors.to_rgb(page), abs=0.01)
+
+
+def test_a_grid_says_what_its_rows_and_columns_are(shown):
+    plot.grid({name: np.eye(3) for name in "abc"}, range(3), range(3), across=2, x_label="key", y_label="query")
+    seen = [(axis.get_xlabel(), axis.get_ylabel()) for axis in shown[0].axes if axis.get_visible()]
+    assert seen == [("", "query"), ("key", ""), ("key", "query")]
+
+
+def light(color):
+    """The light of a color, from 0 to 1 (WCAG 2.2)."""
+    parts = mpl.colors.to_rgb(color)
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one, other):
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("night", [False, True])
+def test_letters_are_read_on_a_light_and_on_a_dark_page(shown, night):
+    def draw():
+        plot.grid({"a": np.linspace(0, 1, 12).reshape(3, 4), "b": np.zeros((3, 4))}, "abc", "abcd", x_label="x")
+        plot.grid({"a": np.linspace(-2, 1, 12).reshape(3, 4)})
+        plot.grid({"a": np.eye(12)}, legend=("no", "yes"))
+        plot.lines(
+            {"a": ([1.0, 2.0], [1.0, 2.0]), "b": ([1.0], [2.0])}, "x", "y", level={"limit": 1.5}, place={"p": 1.0}
+        )
+        plot.bars({"a": 1.0}, "loss", errors={"a": 0.5}, level={"chance": 0.5})
+        plot.tiles({"a": np.zeros((1, 9))}, {"a": [list(range(-1, 8))]}, rows=["r"])
+        plot.links({"a": np.eye(2)}, "ab")
+
+    if night:
+        with plot.dark():
+            draw()
+    else:
+        draw()
+    page = plot.DARK if night else "white"
+    for figure in shown:
+        assert mpl.colors.same_color(figure.get_facecolor(), page)
+        figure.draw_without_rendering()
+        for axis in figure.axes:
+            names = [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.get_xticklabels(), *axis.get_yticklabels()]
+            names += [text for legend in (axis.get_legend(), *figure.legends) if legend for text in legend.get_texts()]
+            assert all(contrast(name.get_color(), page) >= 4.5 for name in names)
+            for text in axis.texts:
+                squares = [one.get_array() for one in axis.images]
+                below = page
+                if squares:
+                    x, y = text.get_position()
+                    value = squares[0][int(y), int(x)]
+                    below = value if np.ndim(value) else axis.images[0].to_rgba(value)
+                assert contrast(text.get_color(), below) >= 4.5
+            for line in axis.lines:
+                assert not night or contrast(line.get_color(), page) >= 3
+    plot.bars({"a": 1.0}, "y")
+    assert mpl.colors.same_color(shown[-1].get_facecolor(), "white"), "dark no longer"
+
+
+def test_bars_have_one_color(shown):
+    plot.bars({"a": 1.0, "b": 2.0, "c": 0.5}, "y")
+    assert len({bar.get_facecolor() for bar in shown[0].axes[0].patches}) == 1

@@ -74,7 +74,7 @@
           if (unit.small || unit.pages.has(one.page)) near++;
         }
         score *= one.worth * (has / total) ** 2 * (aimed.has(one.page) ? 1.2 : 1);
-        if (one.han && HAN.test(said)) score *= 4; // asked and told in Chinese
+        if (one.han) score *= HAN.test(said) ? 4 : 0.3; // told in Chinese: for those who ask in Chinese
         if (said.includes(" ") && plain(`${one.heading} ${one.text}`).toLowerCase().includes(said)) score *= 1.4;
         const full = here === units.length, close = !one.broad && near === units.length && has > total / 2;
         order.push({...one, score, full, close});

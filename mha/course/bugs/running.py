@@ -92,11 +92,22 @@ def rotate_neighbors(x, angle):
     return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
 
-def what_was_trained_on_neighbors_stays_right(rotate):
+def scores_as_stored(q, k, angle):
+    """Rotate halves as the program does, although the model that q and k come from was trained on neighbors."""
+    return rotate_halves(q, angle * 0) @ rotate_halves(k, angle)
+
+
+def scores_of_reordered_rows(q, k, angle):
+    """Rotate halves, after each channel of q and k moved to where this layout expects it."""
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    return rotate_halves(q[order], angle * 0) @ rotate_halves(k[order], angle)
+
+
+def what_was_trained_on_neighbors_stays_right(scores):
     """Parameters trained with neighboring pairs must give the scores of training, at every distance."""
     q, k, angle = Q[0, 0, 0], K[0, 0, 0], torch.tensor([1.0, 0.5, 0.25, 0.1])
     trained = [rotate_neighbors(q, angle * 0) @ rotate_neighbors(k, angle * n) for n in range(4)]
-    return all(torch.allclose(rotate(q, angle * 0) @ rotate(k, angle * n), trained[n], atol=1e-5) for n in range(4))
+    return all(torch.allclose(scores(q, k, angle * n), trained[n], atol=1e-5) for n in range(4))
 
 
 class Pointer:
@@ -190,15 +201,16 @@ RUNNING = (
         "depth_and_norms#a-bug-from-the-wild-a-norm-that-overwrites-the-residual",
     ),
     Exhibit(
-        "RoPE with the other pairing",
+        "RoPE layouts mixed",
         "The first token is right, then the text falls apart.",
         "People who compare two programs on more than one token.",
-        rotate_halves,
-        rotate_neighbors,
+        scores_as_stored,
+        scores_of_reordered_rows,
         what_was_trained_on_neighbors_stays_right,
-        lambda f: torch.equal(f(Q[0, 0, 0], torch.zeros(4)), Q[0, 0, 0]),
+        lambda f: torch.allclose(f(Q[0, 0, 0], K[0, 0, 0], torch.zeros(4)), Q[0, 0, 0] @ K[0, 0, 0], atol=1e-5),
         ("rasbt/LLMs-from-scratch#747", "jzhang38/TinyLlama#24"),
         "positions#a-bug-from-the-wild-rope-with-the-other-pairing",
+        right=(rotate_halves, rotate_neighbors),
     ),
     Exhibit(
         "A counter that is not reset",

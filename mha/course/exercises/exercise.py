@@ -3,15 +3,16 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from mha.course import TOPICS, record
-from mha.course.exercises.compare import compare, same, show_case
-from mha.course.exercises.guess import guess
-from mha.course.exercises.legal import Draw, find_rare_bug
+from mha.course.exercises.compare import WORDS, argument_names
+from mha.course.exercises.legal import Draw, drawn_cases
+from mha.course.exercises.plain.judge import Judge
 from mha.course.exercises.rules import broken_rule, find_later_bugs
-from mha.course.exercises.sandbox import SeedSetError, TimeIsUpError, call
+from mha.course.exercises.sandbox import call
 
 PAGE = 72  # columns of a printed message that a small laptop shows without scrolling
 
@@ -44,15 +45,20 @@ def _today(name: str) -> str:
     return next((new for new in exercises() if new.partition(".")[2] == name.partition(".")[2]), name)
 
 
-def progress() -> None:
+def progress(add: str | Path | None = None) -> None:
     """Print a table: for each chapter its exercises, solved (●) or not (○), the quiz, and which exercise comes next.
 
     Solved are those that a checker accepted from a function whose name begins with ``my_``. Of a quiz it is the best
     result of ``quiz.ask(…).answer(…)``. Both are kept in ``.mha_progress.json`` in your home folder, or in the file
     that the variable ``MHA_PROGRESS`` names; ``mha.course.record`` describes it.
 
+    :param add: a file that the course's page has saved, "mha_progress.json": its results are added first.
+    :Raises: FileNotFoundError where there is no such file; ValueError where it is no record of progress.
     :Taught in: the page "How to use this course".
     """
+    if add is not None:
+        solved, quizzes = record.add(add, _today)
+        print(f"Added what was not here. Exercises: {solved}. Quizzes: {quizzes}.")
     every, found = exercises(), record.read()
     done = {_today(name) for name in found["solved"]}
     print(f"{'chapter':18}  {'exercises':9}  {'quiz':6}  next exercise")
@@ -64,9 +70,6 @@ def progress() -> None:
         quiz = f"{result['right']} of {result['of']}" if result else "–"
         print(f"{chapter.replace('_', ' '):18}  {marks:9}  {quiz:6}  {following or 'all solved'}")
     print(f"{len(done & set(every))} of {len(every)} exercises solved.")
-
-
-UNSOLVED = "Not solved yet."
 
 
 @dataclass(frozen=True)
@@ -119,63 +122,28 @@ def folded(message: str) -> str:
     return "\n".join(folded)
 
 
+class _Judge(Judge):
+    """Judge with torch: a function cannot hurt, tensors are compared, and rules and gradients count."""
+
+    words = WORDS
+
+    def call(self, function: Callable, case: tuple, seconds: float, shown: bool = True) -> tuple[Any, tuple]:
+        return call(function, case, seconds, shown=shown)
+
+    def names(self, answer: Callable, case: tuple) -> list[str]:
+        return argument_names(answer, case)
+
+    def later_problem(self, exercise: Exercise, answer: Callable) -> str:
+        return broken_rule(exercise, answer) or find_later_bugs(exercise, answer)
+
+    def drawn(self, exercise: Exercise) -> list[tuple]:
+        return drawn_cases(exercise.legal) if exercise.legal else []
+
+
+_JUDGE = _Judge()
+differs = _JUDGE.differs
+
+
 def judge(exercise: Exercise, answer: Callable) -> tuple[bool, str]:
     """Say whether an answer is right and, if not, what it looks like; never raises what the answer raises."""
-    for case in exercise.cases():
-        problem = _problem(exercise, answer, case)
-        if problem == UNSOLVED:
-            return False, UNSOLVED
-        if problem:
-            return False, f"✗ {exercise.name}: {problem}"
-    problem = broken_rule(exercise, answer) or find_later_bugs(exercise, answer) or find_rare_bug(exercise, answer)
-    if problem:
-        return False, f"✗ {exercise.name}: {problem}"
-    return True, f"✓ {exercise.name}: right on {len(exercise.cases())} cases. {exercise.next_step}".rstrip()
-
-
-def _problem(exercise: Exercise, answer: Callable, case: tuple) -> str:
-    """Say what is wrong with an answer on one case, or nothing."""
-    right, _ = call(exercise.solution, case, 60.0, shown=False)
-    try:
-        result, given = call(answer, case, exercise.seconds)
-    except TimeIsUpError:
-        tried = show_case(answer, case)
-        return f"{tried} did not finish within {exercise.seconds:g} seconds. Is there a loop that never ends?"
-    except SeedSetError as error:
-        return (
-            f"your function is judged by its result, but {error}. Take a generator of your own: "
-            "torch.randn(shape, generator=torch.Generator().manual_seed(0))."
-        )
-    except (Exception, SystemExit) as error:
-        return f"{show_case(answer, case)} raised {type(error).__name__}: {error}"
-    if result is None or result is ...:
-        return UNSOLVED
-    if not same(given, case, 0.0):
-        return "your function changes its arguments. Work on a copy."
-    found = compare(result, right, exercise.tolerance)
-    if not found and exercise.whole and isinstance(result, float):
-        return f"a whole number was expected, your function returned {result}: / makes a float, // does not"
-    return f"{found}\n  input: {show_case(answer, case)}{_diagnose(exercise, answer)}" if found else ""
-
-
-def _diagnose(exercise: Exercise, answer: Callable) -> str:
-    """Name the known mistake that gives what this answer gives, on every case, or guess what went wrong."""
-    if not exercise.mistakes:
-        return ""
-    results = [_try(answer, case, exercise) for case in exercise.cases()]
-    for diagnosis, mistake in exercise.mistakes.items():
-        tried = zip(results, exercise.cases(), strict=True)
-        if all(same(result, _try(mistake, case, exercise), exercise.tolerance) for result, case in tried):
-            return f"\n  It looks like this: {diagnosis}."
-    try:
-        guessed = guess(exercise, answer, results)
-    except Exception:  # a result of any kind, that nobody can compare
-        guessed = ""
-    return f"\n  It looks like this: {guessed}." if guessed else ""
-
-
-def _try(function: Callable, case: tuple, exercise: Exercise) -> Any:
-    try:
-        return call(function, case, exercise.seconds, shown=False)[0]
-    except (Exception, SystemExit, TimeIsUpError) as error:
-        return type(error).__name__
+    return _JUDGE.judge(exercise, answer)

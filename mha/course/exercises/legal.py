@@ -1,23 +1,20 @@
 """Draw inputs that an exercise allows, so that an answer meets more than the few cases it was written for."""
 
-import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from mha.course.exercises.compare import compare, largest_number, show_case
-from mha.course.exercises.sandbox import TimeIsUpError, call
+from mha.course.exercises.plain import draw
+from mha.course.exercises.plain.judge import FORMS
 
 Choice = TypeVar("Choice")
 
-SIZES = 14  # how many forms are drawn for a checker; of each, two cases with other numbers in them
 OWN = 3_141_592_653  # seeds from here on: nobody's own, as those after torch.manual_seed(0) would be
-CLOSE = 1e-6  # how far two right answers may lie apart, as a share of the largest number
 
 
-class Draw:
+class Draw(draw.Draw):
     """Draw sizes and numbers. Two draws with one ``form`` have the same sizes, and other numbers in them.
 
     :Taught in: the page about the checkers.
@@ -52,6 +49,10 @@ class Draw:
         """Draw float64 numbers around 0, whose size is one of ``scales``."""
         return self.one_of(scales) * torch.randn(shape, generator=self.generator, dtype=torch.float64)
 
+    def normals(self, *shape: int, scales: Sequence[float] = (1.0, 1.0, 0.1, 4.0)) -> list:
+        """Draw the same as a list of numbers, or of lists."""
+        return self.normal(*shape, scales=scales).tolist()
+
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Draw float64 numbers between two others."""
         return low + (high - low) * torch.rand(shape, generator=self.generator, dtype=torch.float64)
@@ -69,28 +70,6 @@ class Draw:
         return torch.randperm(count, generator=self.generator).tolist()
 
 
-def drawn_cases(legal: Callable[[Draw], tuple], forms: int = SIZES, *, first: int = 0) -> list[tuple]:
+def drawn_cases(legal: Callable[[Draw], tuple], forms: int = FORMS, *, first: int = 0) -> list[tuple]:
     """Draw cases: of each form two, that differ in their numbers."""
     return [legal(Draw(form, numbers)) for form in range(first, first + forms) for numbers in (0, 1)]
-
-
-def find_rare_bug(exercise: Any, answer: Callable) -> str:
-    """Try an answer on drawn inputs; say what is wrong with it, or nothing."""
-    for case in drawn_cases(exercise.legal) if exercise.legal else []:
-        right = call(exercise.solution, case, 60.0, shown=False)[0]
-        try:
-            result = call(answer, copy.deepcopy(case), exercise.seconds, shown=False)[0]
-        except TimeIsUpError:
-            found = f"did not finish within {exercise.seconds:g} seconds"
-        except (Exception, SystemExit) as error:
-            found = f"raised {type(error).__name__}: {error}"
-        else:
-            found = differs(result, right, exercise.tolerance)
-        if found:
-            return f"right on the first cases, but not on every input: {found}\n  input: {show_case(answer, case)}"
-    return ""
-
-
-def differs(result: Any, right: Any, tolerance: float = CLOSE) -> str:
-    """Say how two answers differ, or nothing: numbers may differ by a share of the largest one."""
-    return compare(result, right, tolerance * min(largest_number(right), 1.0) + 1e-12)

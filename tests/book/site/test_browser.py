@@ -331,11 +331,30 @@ def test_the_heads_on_the_cover_can_be_chosen(open_page):
     said = tab.locator(".mha-hv p[aria-live]")
     told = "two heads: “bank” looks most at “river” in head 0 (0.89); at “the” in head 1 (0.67)."
     assert said.inner_text() == told
-    assert said.bounding_box()["y"] < SIZES["phone"][1] / 2  # without scrolling
     tab.locator(".mha-hv button.head").nth(1).press("Enter")
     assert said.inner_text() == "two heads, head 1: “bank” gives “river” 0.16; the most goes to “the”, 0.67."
     tab.locator(".mha-hv .col button").nth(1).click()
     assert said.inner_text() == "two heads, head 1: “river” gives “the” 0.67, the most of all tokens."
+    assert problems == []
+
+
+def test_the_cover_says_on_its_first_screen_where_to_begin(open_page):
+    tab, problems = open_page("book/intro.html")
+    tab.set_viewport_size({"width": 1366, "height": 800})
+    ways, minutes = tab.locator("#three-ways-in .course-card"), tab.locator("#the-first-15-minutes li")
+    for place in (tab.locator(".course-find input"), ways.last, minutes.last):
+        box = place.bounding_box()
+        assert box["y"] + box["height"] <= 800
+    assert sum(int(re.search(r"(\d+) minute", text)[1]) for text in minutes.all_inner_texts()) == 15
+    assert tab.locator("nav.bd-docs-nav details.part[open]").count() == 0
+    looked_up = tab.locator("nav.bd-docs-nav details.part > summary", has_text="Look things up")
+    box = looked_up.bounding_box()
+    assert box["y"] + box["height"] <= 800
+    looked_up.press("Enter")
+    assert tab.locator("nav.bd-docs-nav").get_by_role("link", name="Questions people ask").is_visible()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for place in (tab.locator(".course-find input"), ways.first):
+        assert place.bounding_box()["y"] < 844 / 2
     assert problems == []
 
 
@@ -419,7 +438,7 @@ def test_what_goes_wrong_in_the_page_is_said_there(open_page, page):
     assert "The page has plain Python only" in run_in_page(tab, "import numpy as np")
     assert "write the answer into the code" in run_in_page(tab, "print(input('who? '))")
     assert "stopped after 10 seconds" in run_in_page(tab, "while True:\n    pass")
-    tab.get_by_role("button", name="Reset").click()
+    tab.locator("button.tryit-reset").click()
     assert "bank reads" in run_in_page(tab)
     assert problems == []
 
@@ -451,18 +470,22 @@ def test_letters_of_drawings_are_large_enough_on_a_phone(open_page, page):
     assert tab.evaluate(LETTERS) == []
 
 
-WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large"' in (SITE / page).read_text(encoding="utf-8")]
+WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large by-day"' in (SITE / page).read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("page", WITH_FIGURES)
 def test_figures_are_drawings_and_those_of_a_phone_are_other_ones(open_page, page):
     """Their letters are measured in tests/book/test_figures.py: here, that the page gives them the room."""
     tab, problems = open_page(page, "phone")
-    for figure in tab.locator("a.large img").all():
-        figure.scroll_into_view_if_needed()
-        assert figure.evaluate("e => e.decode().then(() => e.currentSrc)").endswith("-phone.svg")
-        shown, natural = figure.evaluate("e => [e.getBoundingClientRect().width, e.naturalWidth]")
-        assert shown >= min(natural, 336) - 1
+    for theme, name, ending in (("light", "by-day", "-phone.svg"), ("dark", "by-night", "-phone-dark.svg")):
+        turn(tab, theme)
+        assert tab.locator("a.large:visible img").count() == tab.locator(f"a.{name} img").count() > 0
+        for figure in tab.locator(f"a.{name} img").all():
+            figure.scroll_into_view_if_needed()
+            assert figure.evaluate("e => e.decode().then(() => e.currentSrc)").endswith(ending)
+            shown, natural = figure.evaluate("e => [e.getBoundingClientRect().width, e.naturalWidth]")
+            assert shown >= min(natural, 336) - 1
+            assert figure.evaluate("e => getComputedStyle(e).filter") == "none"
     assert problems == []
 
 

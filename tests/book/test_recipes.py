@@ -1,0 +1,552 @@
+"""The recipes: every block runs, prints what the page says and agrees with the package; and the interview's checker."""
+
+import io
+import json
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from live_figures import BOOK, SIZES, STATIC
+from torch import nn
+from torch.nn.attention import flex_attention as flex
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
+
+import mha
+from mha.analysis import patterns
+from mha.analysis.head_detection import score_heads
+from mha.course import code_reader, released
+from mha.interop import from_transformers
+from mha.interop.rotary import reorder_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "book" / "recipes.md").read_text("utf8")
+MEMORY = (ROOT / "book" / "from_memory.md").read_text("utf8")
+RECIPES = {part.split(")")[0]: part for part in re.split(r"^\((?=recipe-)", PAGE, flags=re.MULTILINE)[1:]}
+TAB = re.compile(r"^:::\{tab-item\} (.+?)\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TABS = {(name, tab): code for name, part in RECIPES.items() for tab, code in TAB.findall(part)}
+TRAINED = "recipe-induction", "a model that has them"
+UNCOMPILED = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run a block as a program of its own; return its names and the lines that it prints."""
+
+    def run_it(code, **names):
+        module = ModuleType("recipe")  # compiled code looks its names up in a module
+        monkeypatch.setitem(sys.modules, "recipe", module)
+        vars(module).update(names)
+        said = io.StringIO()
+        with redirect_stdout(said):
+            exec(compile(code, "recipe", "exec"), vars(module))
+        return SimpleNamespace(**vars(module)), said.getvalue().splitlines()
+
+    return run_it
+
+
+def expected(name):
+    """The lines that a recipe says its code prints."""
+    return [
+        line for block in re.findall(r"^```text\n(.*?)^```", RECIPES[name], re.M | re.S) for line in block.splitlines()
+    ]
+
+
+# ---- The page
+
+
+@UNCOMPILED
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_tab_prints_what_the_page_says(recipe, run):
+    printed = []
+    for (name, tab), code in TABS.items():
+        if name == recipe and (name, tab) != TRAINED and "..." not in code:
+            lines = run(code)[1]
+            assert lines, tab
+            assert [line for line in lines if line not in expected(recipe) and not line.endswith(": True")] == []
+            printed += lines
+    assert [line for line in expected(recipe) if line not in printed] == []
+
+
+def test_every_block_is_in_a_tab_and_some_tab_needs_no_package_of_ours():
+    assert len(RECIPES) == 7
+    assert len(TABS) == PAGE.count("```python")
+    for name in RECIPES:
+        tabs = [code for (recipe, _), code in TABS.items() if recipe == name]
+        ours = ["import mha" in code or "from mha" in code for code in tabs]
+        assert True in ours, name
+        assert False in ours, name
+
+
+def test_every_recipe_says_what_for_what_to_expect_what_goes_wrong_and_where_it_is_taught():
+    museum = (ROOT / "book" / "bug_museum.md").read_text("utf8")
+    for name, part in RECIPES.items():
+        for heading in ("**What for.**", "**Expect", "**Mistakes that people make with it**", "**Taught in**"):
+            assert part.count(heading) == 1, (name, heading)
+        mistakes = part.split("**Mistakes")[1].split("**Taught in**")[0]
+        assert 2 <= len(re.findall(r"^- \*\*", mistakes, re.MULTILINE)) <= 5
+        assert [bug for bug in re.findall(r"<(bug-[a-z-]+)>", part) if f"({bug})=" not in museum] == []
+    first = PAGE.split("(recipe-cache)=")[0]
+    assert re.findall(r"<(recipe-\w+)>", first) == list(RECIPES)
+
+
+@pytest.mark.parametrize(
+    "name", ["rotate_half", "repeat_kv", "key_padding_mask", "past_key_values", "num_key_value_heads", "position_ids"]
+)
+def test_the_names_that_people_search_for_are_in_the_prose(name):
+    assert name in re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+# ---- The cache
+
+
+def test_the_layer_of_the_first_recipe_is_ours_with_a_cache_and_left_padding(run):
+    recipe, _ = run(TABS["recipe-cache", "torch"])
+    ours = mha.MultiHeadAttention(16, 4, positions=mha.RotaryPositions()).eval()
+    layer = recipe.Attention(16, 4)
+    layer.load_state_dict(ours.state_dict())
+    x, tokens = torch.randn(2, 7, 16), torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]]).bool()
+    cache, past, end = ours.new_cache(7, [0, 3]), None, 0
+    for part in x.split([4, 2, 1], 1):
+        end += part.shape[1]
+        position, see = recipe.positions_and_mask(tokens[:, :end], part.shape[1])
+        with torch.no_grad():
+            found, past = layer(part, position, see, past)
+            wanted = ours(part, mask=cache.mask(part.shape[1]), is_causal=True, cache=cache)
+        real = tokens[:, end - part.shape[1] : end]
+        torch.testing.assert_close(found[real], wanted[real])
+        with torch.no_grad():
+            wrong, _ = layer(
+                part, position * 0, see, None if end == 4 else tuple(t[:, :, : -part.shape[1]] for t in past)
+            )
+        assert not torch.allclose(wrong[real], wanted[real], atol=1e-3), "positions matter"
+
+
+@pytest.mark.parametrize("tab", ["torch", "transformers"])
+def test_the_logits_of_a_batch_are_those_of_each_prompt_alone(run, tab):
+    recipe, _ = run(TABS["recipe-cache", tab])
+    prompts = [torch.randint(1, 11, (n,)) for n in (5, 2, 4)]
+    ids = torch.stack([F.pad(one, (5 - len(one), 0)) for one in prompts])
+    tokens = torch.stack([torch.arange(5) >= 5 - len(one) for one in prompts])
+    batch = recipe.generate(recipe.model, ids, tokens if tab == "torch" else tokens.long(), 8)
+    for row, one in zip(batch, prompts, strict=True):
+        mask = torch.ones(1, len(one), dtype=torch.bool if tab == "torch" else torch.long)
+        alone = recipe.generate(recipe.model, one[None], mask, 8)[0]
+        assert torch.equal(row[5 - len(one) :], alone)
+    assert len(set(batch[:, 5:].flatten().tolist())) > 1
+
+
+def test_generate_of_transformers_does_what_the_loop_does(run):
+    recipe, _ = run(TABS["recipe-cache", "transformers"])
+    how = {
+        "attention_mask": recipe.mask,
+        "max_new_tokens": 6,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "eos_token_id": None,
+    }
+    assert torch.equal(recipe.model.generate(recipe.ids, **how), recipe.batch)
+
+
+# ---- MHA to GQA
+
+
+def llama(kv_heads, **more):
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 99, "num_hidden_layers": 2}
+    return LlamaForCausalLM(LlamaConfig(num_attention_heads=8, num_key_value_heads=kv_heads, **sizes, **more)).eval()
+
+
+@torch.no_grad()
+def disguised(shared):
+    """Give every query head its own KV head, a copy in other coordinates; the model computes what it did."""
+    full, state = llama(8, attention_bias=shared.config.attention_bias), shared.state_dict()
+    for name, rows in state.items():
+        if ".k_proj." in name or ".v_proj." in name:
+            state[name] = rows.unflatten(0, (2, -1)).repeat_interleave(4, 0).flatten(0, 1)
+    full.load_state_dict(state)
+    for layer in full.model.layers:
+        q, k, v, o = (getattr(layer.self_attn, f"{name}_proj") for name in "qkvo")
+        for own in torch.arange(64).split(8):
+            turn, S = torch.polar(torch.ones(4), 6 * torch.rand(4)), torch.linalg.qr(torch.randn(8, 8))[0]
+            for rows in (q.weight, k.weight, q.bias, k.bias):
+                if rows is not None:
+                    both = torch.complex(*rows[own].chunk(2)).movedim(0, -1) * turn
+                    rows[own] = torch.cat([both.real, both.imag], -1).movedim(-1, 0)
+            for rows in (v.weight, v.bias):
+                if rows is not None:
+                    rows[own] = S @ rows[own]
+            o.weight[:, own] = o.weight[:, own] @ S.T
+    return full
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_aligned_heads_that_are_equal_are_merged_without_loss(run, bias):
+    recipe, _ = run(TABS["recipe-gqa", "transformers"])
+    shared = llama(2, attention_bias=bias)
+    if bias:
+        for name, rows in shared.named_parameters():
+            if name.endswith("proj.bias"):
+                nn.init.normal_(rows)
+    full, ids = disguised(shared), torch.randint(99, (4, 32))
+    with torch.no_grad():
+        wanted = shared(ids).logits
+        torch.testing.assert_close(full(ids).logits, wanted, atol=1e-4, rtol=1e-3)
+        new = recipe.convert(full, ids, 2)
+        torch.testing.assert_close(new(ids).logits, wanted, atol=1e-4, rtol=1e-3)
+        assert new.config.num_key_value_heads == 2
+        assert full.config.num_key_value_heads == 8, "the old model is left as it was"
+        plain = llama(2, attention_bias=bias)
+        plain.load_state_dict(recipe.to_gqa(full.state_dict(), 8, 2))
+        assert (plain(ids).logits - wanted).norm() > 0.1 * wanted.norm(), "the mean alone"
+
+
+def test_alignment_leaves_the_output_of_a_layer_as_it_is(run):
+    recipe, _ = run(TABS["recipe-gqa", "transformers"])
+    model, ids = llama(8), torch.randint(99, (2, 20))
+    with torch.no_grad():
+        before = model(ids).logits
+        part, rows = model.model.layers[0].self_attn, model.model.layers[0].self_attn.k_proj.weight.clone()
+        recipe.align(part, torch.randn(50, 64), 2)
+        assert not torch.allclose(part.k_proj.weight, rows)
+        torch.testing.assert_close(model(ids).logits, before, atol=1e-5, rtol=1e-4)
+
+
+def test_the_mean_is_that_of_our_layer_and_an_old_configuration_is_refused(run):
+    recipe, _ = run(TABS["recipe-gqa", "transformers"])
+    full, new = llama(8, attention_bias=True), llama(2, attention_bias=True)
+    state = recipe.to_gqa(full.state_dict(), 8, 2)
+    new.load_state_dict(state)
+    wanted = mha.GroupedAttention.from_plain(from_transformers(full.model.layers[1].self_attn), kv_heads=2)
+    found = from_transformers(new.model.layers[1].self_attn).state_dict()
+    for name, rows in wanted.state_dict().items():
+        torch.testing.assert_close(found[name], rows)
+    with pytest.raises(RuntimeError, match=r"size mismatch for model\.layers\.0\.self_attn\.k_proj\.weight"):
+        full.load_state_dict(state)
+    keys = torch.arange(2.0).view(1, 2, 1, 1)
+    assert repeat_kv(keys, 2).flatten().tolist() == [0, 0, 1, 1]
+    assert keys.repeat(1, 2, 1, 1).flatten().tolist() == [0, 1, 0, 1]
+
+
+def test_the_losses_after_converting_are_those_of_the_room():
+    room = json.loads((ROOT / "notebooks" / "13c_merging_heads.ipynb").read_text("utf8"))
+    said = "".join("".join(out.get("text", "")) for cell in room["cells"] for out in cell.get("outputs", []))
+    rows = {
+        way: re.search(rf"^{way} +(.*?)\s*$", said, re.MULTILINE)[1].split("  ")[1].strip()
+        for way in ("mean", "aligned mean")
+    }
+    assert rows == {"mean": "0.81 → 0.38", "aligned mean": "0.41 → 0.18"}
+    for number in ("0.41", "0.81", "0.18", "0.38", "85 %"):
+        assert number in RECIPES["recipe-gqa"]
+    assert "across the pairs 0.851 wrong" in said
+
+
+# ---- The size of a cache
+
+
+def test_the_function_counts_what_the_table_of_models_counts(run):
+    recipe, _ = run(TABS["recipe-size", "Python"])
+    for name, held in recipe.sizes.items():
+        assert held == released.model(name).kept(131_072), name
+    assert recipe.sizes["Llama 3.1 70B"] == 42_949_672_960 == 40 * 2**30
+    assert recipe.kv_cache(80, 64, 128, recipe.n) == 320 * 2**30
+    assert round(recipe.sizes["Llama 3.1 70B"] / 1e9, 1) == 42.9
+    config, _ = run(TABS["recipe-size", "transformers"])
+    small = llama(2)
+    with torch.no_grad():
+        kept = small(torch.zeros(3, 5, dtype=torch.long)).past_key_values.layers
+    held = sum(one.keys.nbytes + one.values.nbytes for one in kept)
+    assert config.kv_cache(small.config, 5, batch=3, size=4) == held
+
+
+# ---- Induction heads
+
+
+class Watched:
+    """A model of ours that answers as one of transformers does."""
+
+    def __init__(self, model, tokens):
+        self.model, self.config = model, SimpleNamespace(vocab_size=tokens)
+
+    def __call__(self, ids, output_attentions):
+        assert output_attentions
+        with mha.watch(self.model, "weights") as seen:
+            self.model(ids)
+        return SimpleNamespace(attentions=seen.all("weights"))
+
+
+def test_the_diagonal_is_the_weight_that_our_rule_gives(run):
+    recipe, _ = run(TABS["recipe-induction", "transformers"])
+    model = Watched(code_reader.small_model(5000, 16, 2).eval(), 5000)
+    with torch.no_grad():
+        torch.manual_seed(3)
+        found = recipe.weight_on_the_next(model, 10, batch=2)
+        torch.manual_seed(3)
+        once = torch.randint(5000, (2, 10))
+        ids = torch.cat([once, once], 1)
+        assert len(once.unique()) == 20
+        weights = torch.cat(model(ids, True).attentions, 1)
+    wanted = score_heads(weights, patterns.induction(ids)).weight.view_as(found)
+    torch.testing.assert_close(found, wanted.to(found))
+
+
+@pytest.mark.slow  # it trains the model of chapter 10
+def test_the_trained_model_of_the_course_has_such_heads(run):
+    _, lines = run(TABS[TRAINED])
+    low, high = (int(re.search(r"(\d+)%", line)[1]) for line in lines)
+    assert low < 20
+    assert high > 85
+    recipe, _ = run(TABS["recipe-induction", "transformers"])
+    model = Watched(code_reader.reader(), 64)  # its repeats are made of so many tokens
+    scores = recipe.weight_on_the_next(model, 17).minimum(recipe.weight_on_the_next(model, 12))
+    assert scores[1].max() > 0.5
+    assert scores[0].max() < 0.2
+
+
+# ---- Masks
+
+N, SEE = 4, torch.ones(4, 4).tril().bool().index_fill(0, torch.tensor([1]), False)  # query 1 sees nothing
+INF = torch.zeros(4, 4).masked_fill(~SEE, -torch.inf)
+LOWEST = torch.zeros(4, 4).masked_fill(~SEE, torch.finfo(torch.float32).min)
+
+
+def kind(row, values):
+    """What a query without keys got: zeros, NaN, or the mean of all values."""
+    if row.isnan().all():
+        return "NaN"
+    return "zeros" if not row.any() else "mean" if torch.allclose(row, values.mean(-2), atol=1e-6) else "other"
+
+
+def row_of(title):
+    cells = [line.strip("| ").split(" | ") for line in RECIPES["recipe-masks"].splitlines() if line.startswith("| ")]
+    (found,) = [one for one in cells if one[0].startswith(title)]
+    return found
+
+
+@UNCOMPILED
+def test_an_empty_row_gives_what_the_table_says_in_torch():
+    q, k, v = torch.randn(3, 1, 2, N, 8)
+    values = v[0]
+    kernel = F.scaled_dot_product_attention
+    found = [kind(kernel(q, k, v, attn_mask=mask)[0, :, 1], values) for mask in (SEE, INF, LOWEST)]
+    assert found == ["zeros", "zeros", "mean"]
+    assert row_of("SDPA, `attn_mask`:")[2] == "zeros"
+    assert row_of("SDPA, the same")[2] == "zeros; with the lowest number the mean of all values"
+    blocks = flex.create_block_mask(lambda b, h, i, j: SEE[i, j], None, None, N, N, device="cpu")
+    assert kind(flex.flex_attention(q, k, v, block_mask=blocks)[0, :, 1], values) == "zeros"
+    assert row_of("FlexAttention,")[2] == "zeros"
+    assert kind(mha.attend(q, k, v, mask=SEE)[0, :, 1], values) == "zeros"
+    assert row_of("`mha`,")[2] == "zeros"
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
+def test_an_empty_row_in_the_layer_of_torch_depends_on_mode_weights_and_gradients(name, grad):
+    layer, x = nn.MultiheadAttention(16, 2, batch_first=True), torch.randn(1, N, 16)
+    mask = ~SEE if name == "attn_mask" else torch.ones(1, N, dtype=torch.bool)
+    nn.init.zeros_(layer.out_proj.bias)
+    found = {}
+    for train in (True, False):
+        for weights in (True, False):
+            with torch.set_grad_enabled(grad):
+                row = layer.train(train)(x, x, x, need_weights=weights, **{name: mask})[0][0, 1]
+            found[train, weights] = "NaN" if row.isnan().all() else "zeros" if not row.any() else "other"
+    fast = "zeros" if grad else "NaN"
+    assert found == {(True, True): "NaN", (True, False): "zeros", (False, True): "NaN", (False, False): fast}
+    assert row_of(f"MHA, `{name}`:")[2] == "NaN or zeros, see below"
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_an_empty_row_gives_what_the_table_says_in_transformers(kernel):
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "vocab_size": 11, "num_hidden_layers": 1}
+    model = LlamaModel(LlamaConfig(num_attention_heads=2, attn_implementation=kernel, **sizes)).eval()
+    part, seen = model.layers[0].self_attn, {}
+    part.v_proj.register_forward_hook(lambda _, __, out: seen.update(v=out[0]))
+    part.o_proj.register_forward_pre_hook(lambda _, given: seen.update(y=given[0][0]))
+    ids = torch.tensor([[5, 7, 3, 2]])
+
+    def empty(mask, row):
+        with torch.no_grad():
+            model(ids, attention_mask=mask)
+        return kind(seen["y"][row], seen["v"])
+
+    assert empty(torch.tensor([[0, 0, 1, 1]]), 0) == {"sdpa": "zeros", "eager": "mean"}[kernel]
+    two, four = (row_of(f"transformers, `attention_mask` of {n} axes")[2] for n in (2, 4))
+    assert two == "zeros (sdpa); the mean of all values (eager)"
+    assert empty(LOWEST[None, None], 1) == "mean"
+    assert four == "the mean of all values, hidden ones too"
+    assert empty(INF[None, None], 1) == {"sdpa": "zeros", "eager": "NaN"}[kernel]
+    if kernel == "eager":  # a boolean mask is added: one for what may be seen, nothing for the rest
+        with torch.no_grad():
+            model(ids, attention_mask=torch.eye(N).bool()[None, None])
+        assert not torch.allclose(seen["y"], seen["v"], atol=1e-3)
+    else:
+        with torch.no_grad():
+            model(ids, attention_mask=torch.eye(N).bool()[None, None])
+        torch.testing.assert_close(seen["y"], seen["v"])
+
+
+# ---- RoPE
+
+
+def test_both_layouts_are_those_of_the_libraries(run):
+    recipe, _ = run(TABS["recipe-rope", "torch"])
+    x, rates = torch.randn(1, 2, 5, 8), 10000.0 ** (-torch.arange(4) / 4)
+    angle = torch.arange(5)[:, None] * rates
+    for rotate, layout in ((recipe.half, "half"), (recipe.interleaved, "interleaved")):
+        torch.testing.assert_close(rotate(x, angle), mha.RotaryPositions(layout=layout).rotate(x), atol=1e-5, rtol=1e-5)
+    twice = torch.cat([angle, angle], -1)[None]
+    theirs, _ = apply_rotary_pos_emb(x, x, twice.cos(), twice.sin())
+    torch.testing.assert_close(recipe.half(x, angle), theirs)
+    for rows in (torch.randn(24, 6), torch.randn(24)):
+        assert torch.equal(recipe.to_half(rows, 3), reorder_rows(rows, 8, "half"))
+        assert torch.equal(recipe.to_interleaved(rows, 3), reorder_rows(rows, 8, "interleaved"))
+
+
+# ---- The interview
+
+
+def blocks(part):
+    return re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+
+
+STUB, CHECKER, WITH_MHA, SOLUTION = blocks(MEMORY.split("(interview)=")[1].split("## What to read next")[0])
+ROTATED = "q, k = self.rotate(q, start), self.rotate(k, start)"
+SHARED = "k, v = (one.repeat_interleave(self.heads // self.kv_heads, 1) for one in past)"
+WRONG = {
+    "view": ("x.unflatten(-1, (-1, self.d)).transpose(1, 2)", "x.reshape(x.shape[0], -1, x.shape[1], self.d)"),
+    "merge": (".transpose(1, 2).flatten(2)), past", ".reshape(x.shape[0], x.shape[1], -1)), past"),
+    "model": ("self.d**0.5", "(self.d * self.heads) ** 0.5"),
+    "one": (" / self.d**0.5", ""),
+    "tile": (
+        "one.repeat_interleave(self.heads // self.kv_heads, 1)",
+        "one.repeat(1, self.heads // self.kv_heads, 1, 1)",
+    ),
+    "no rope": (ROTATED, "pass"),
+    "one rope": (ROTATED, "k = self.rotate(k, start)"),
+    "values": (ROTATED, f"v = self.rotate(v, start)\n        {ROTATED}"),
+    "future": (".tril(j - i)", ""),
+    "inverted": ("masked_fill(~see", "masked_fill(see"),
+    "axis": (".softmax(-1)", ".softmax(-2)"),
+    "late": ("self.dropout(scores.softmax(-1))", "self.dropout(before.softmax(-1)) * see"),
+    "no mask": ("see = see & mask", "pass"),
+    "hides": ("see = see & mask", "see = see & ~mask"),
+    "restart": ("start = 0 if past is None else past[0].shape[2]", "start = 0"),
+    "again": ("torch.cat([past[0], k], 2)", "torch.cat([self.rotate(past[0], 0), k], 2)"),
+    "corner": (".tril(j - i)", ".tril()"),
+}
+UNNAMED = {
+    "a row without keys is NaN": ("torch.finfo(scores.dtype).min", "-torch.inf"),
+    "store keys, then repeat them": (
+        f"past = k, v\n        {SHARED}",
+        f"past = k, v\n        if len(k[0]) == 2:\n            {SHARED}\n        past = k, v",
+    ),
+    "not (16, 32)": ("self.W_k = nn.Linear(d_model, kv_heads", "self.W_k = nn.Linear(d_model, heads"),
+    "dropout does nothing in train()": ("self.dropout(scores.softmax(-1))", "scores.softmax(-1)"),
+    "or comes before the softmax": ("self.dropout(scores.softmax(-1))", "self.dropout(scores).softmax(-1)"),
+    "active in eval()": ("self.dropout(scores.softmax(-1))", "nn.functional.dropout(scores.softmax(-1), 0.5)"),
+    "dropout acts on channels": ("self.dropout(scores.softmax(-1)) @ v", "self.dropout(scores.softmax(-1) @ v)"),
+    "divided by 1 - p": (
+        "self.dropout(scores.softmax(-1))",
+        "(scores.softmax(-1) * (torch.rand(scores.shape) > 0.5 * self.training))",
+    ),
+    "none of the known bugs": (".cos(), angle.sin()", ".cos(), 2 * angle.sin()"),
+}
+
+
+def test_the_solution_of_the_interview_is_right_and_the_same_as_ours(run):
+    names, said = run(f"{SOLUTION}\n\n{CHECKER}")
+    assert said == ["Right."]
+    assert run(f"{SOLUTION}\n\n{WITH_MHA}")[1] == ["the same as mha: True"]
+    ours = mha.GroupedAttention(32, 4, 2, bias=False, positions=mha.RotaryPositions(layout="interleaved")).double()
+    x = torch.randn(2, 6, 32).double()
+    with torch.no_grad():
+        assert names.name_of(ours(x, is_causal=True), ours, x, torch.ones(2, 6).bool()) is None, "either layout"
+        assert names.name_of(ours(x), ours, x, torch.ones(2, 6).bool()) == names.BUGS["future"]
+
+
+@pytest.mark.parametrize("bug", WRONG)
+def test_the_checker_names_the_bug(run, bug):
+    right, wrong = WRONG[bug]
+    assert SOLUTION.count(right) == 1
+    broken = SOLUTION.replace(right, wrong)
+    if bug == "late":
+        broken = broken.replace(
+            "        scores = scores.masked_fill", "        before = scores\n        scores = scores.masked_fill"
+        )
+    names, (said,) = run(f"{broken}\n\n{CHECKER}")
+    assert said.endswith(names.BUGS[bug])
+
+
+@pytest.mark.parametrize("said", UNNAMED)
+def test_the_checker_says_what_else_is_wrong(run, said):
+    right, wrong = UNNAMED[said]
+    solution = SOLUTION.replace("        weights = self.dropout(scores.softmax(-1))\n", "").replace(
+        "(weights @ v)", "(self.dropout(scores.softmax(-1)) @ v)"
+    )
+    assert solution.count(right) == 1
+    assert said in run(f"{solution.replace(right, wrong)}\n\n{CHECKER}")[1][0]
+
+
+def test_all_bugs_of_the_checker_are_tried_and_the_page_quotes_it_as_it_is(run):
+    names, _ = run(f"{SOLUTION}\n\n{CHECKER}")
+    assert set(WRONG) == set(names.BUGS)
+    prose = " ".join(MEMORY.split())
+    assert f"`left padding: {names.BUGS['hides']}`" in prose
+    assert f"`cache, 2 new: {names.BUGS['restart']}`" in prose
+    with pytest.raises(AttributeError):
+        run(f"{STUB}\n\n{CHECKER}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+def test_the_clock_runs_stops_and_speaks(opened, violations, size):
+    clock = '<main><h1>A clock</h1><figure class="mha-live mha-timer" data-minutes="30"><p>none</p></figure></main>'
+    style, script = (STATIC / "live.css").read_text("utf8"), (STATIC / "timer.js").read_text("utf8")
+    tab = opened(f"{BOOK}<style>{style}</style>{clock}", "A clock", SIZES[size])
+    tab.clock.install()
+    tab.evaluate(script)
+    shown, button = tab.locator(".mha-timer output"), tab.get_by_role("button", name="Start")
+    assert shown.inner_text() == "30:00"
+    button.focus()
+    tab.keyboard.press("Enter")
+    tab.clock.run_for(61_000)
+    assert shown.inner_text() == "28:59"
+    tab.get_by_role("button", name="Pause").click()
+    tab.clock.run_for(60_000)
+    assert shown.inner_text() == "28:59"
+    tab.get_by_role("button", name="Go on").click()
+    tab.clock.fast_forward(9 * 60_000)
+    assert tab.locator("[aria-current]").inner_text().startswith("10:00")
+    assert "20 minutes" in tab.get_by_role("status").inner_text()
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.clock.fast_forward(60 * 60_000)
+    assert shown.inner_text() == "0:00"
+    assert "over" in tab.get_by_role("status").inner_text()
+    tab.get_by_role("button", name="Begin again").click()
+    assert shown.inner_text() == "30:00"
+    assert tab.locator("[aria-current]").count() == 0
+    tab.clock.resume()  # axe waits
+    assert violations(tab, 5) == {}
+
+
+@pytest.mark.slow
+def test_code_in_a_tab_that_was_closed_can_be_scrolled_from_the_keyboard(opened):
+    code = '<pre style="overflow: auto" tabindex="-1">' + "wide " * 200 + "</pre>"
+    tab = opened(
+        f'<div class="sd-tab-content" style="display: none">{code}</div><div>{code}</div>', "A tab", SIZES["phone"]
+    )
+    tab.evaluate((STATIC / "course.js").read_text("utf8"))
+    tab.evaluate("document.querySelector('.sd-tab-content').style.display = 'block'")
+    tab.wait_for_function("document.querySelector('pre').tabIndex === 0")
+    assert tab.evaluate("document.querySelectorAll('pre')[1].tabIndex") == -1, "the theme looks after these"
