@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from chapters import CHAPTERS, NOTEBOOKS, ROOMS, family, topic
-from docutils.nodes import make_id  # what Sphinx makes of a heading in the address of a page
+from mdit_py_plugins.anchors.index import slugify
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGE = (BOOK / "zh.md").read_text(encoding="utf-8")
@@ -58,10 +58,10 @@ def unknown(text, *paths):
 
 @cache
 def places(path):
-    """The addresses inside a page: its headings, as Sphinx writes them, and its labels."""
+    """The addresses inside a page: its headings, as MyST writes them, and its labels."""
     text = source(path)
-    slugs = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in re.findall(r"^#+ (.+)$", text, re.M)}
-    return slugs | {make_id(slug) for slug in slugs} | set(re.findall(r"^\(([\w-]+)\)=$", text, re.M))
+    slugs = {slugify(one.replace("`", "")) for one in re.findall(r"^#+ (.+)$", text, re.M)}
+    return slugs | set(re.findall(r"^\(([\w-]+)\)=$", text, re.M))
 
 
 def test_every_chapter_has_its_place_and_its_english_title():
