@@ -29,7 +29,7 @@ SYMPTOMS = ROOT / "book" / "symptoms.md"
 HEAD = f"""# The bug museum
 
 Here are {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each is made small: the
-broken lines, the test that sees the bug, and the mended lines. **Both versions pass a weak check**, usually that the
+broken lines, the test that catches the bug, and the mended lines. **Both versions pass a weak check**, usually that the
 shapes are right. That is why the bugs lived so long. The tests of the course run every exhibit: the broken one must
 fail its test, the mended one must pass it.
 
@@ -182,7 +182,7 @@ def museum_page():
         filed = ", ".join(symptom_link(one) for one in symptoms() if e.title in exhibits(one))
         parts.append(
             f"({anchor(e.title)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
-            f"{right}**Broken:**\n\n{code(e.broken)}\n\n**The test that sees it:**\n\n{shown(e.test)}\n\n"
+            f"{right}**Broken:**\n\n{code(e.broken)}\n\n**The test that catches it:**\n\n{shown(e.test)}\n\n"
             f"**Mended:**\n\n{code(e.mended)}\n\n"
             f"**Seen in** {', '.join(map(thread, e.threads))}. **Taught in** {link(e.place)}. **Look under** {filed}.\n"
         )

@@ -1,4 +1,4 @@
-"""The bug museum: real public bugs in miniature, each with the test that sees it and the mended line.
+"""The bug museum: real public bugs in miniature, each with the test that catches it and the mended line.
 
 An exhibit passes its weak check (usually the shape) both broken and mended; its test tells the two apart. The page
 "Bug museum" of the book is written from here.
