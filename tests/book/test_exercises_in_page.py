@@ -74,6 +74,7 @@ def said(tmp_path_factory):
     return judged.said_by_notebooks(), json.loads(judged.without_torch(folder, judged.program())), folder
 
 
+@pytest.mark.slow
 @every_plain
 def test_without_torch_the_judge_says_the_same(said, name):
     notebook, page, _ = said
