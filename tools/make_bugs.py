@@ -57,7 +57,7 @@ FILTER = """
 START = """# Debugging attention by symptom: what do you see?
 
 Find what you see. The causes follow in order of likelihood. For each cause there is a short test, **true if this is the
-cause**, and a fix in plain torch. If the package does the same in one line, that line follows. The tests of the course
+cause**, and a fix in plain torch. If the package has code for the same, that code follows. The tests of the course
 execute every line: on a small example with the bug the test is true, and after the fix the example is right. Replace
 the names with your own tensors and functions.
 
@@ -179,7 +179,7 @@ def museum_page():
     found = html.escape(json.dumps(museum(), ensure_ascii=False, separators=(",", ":")))
     parts = [HEAD + "\n".join(rows) + "\n" + FILTER.format(style=STYLE, museum=found)]
     for number, e in enumerate(EXHIBITS, start=1):
-        right = f"**Right, both of them:**\n\n{code(*e.right)}\n\n" if e.right else ""
+        right = f"**Both of these are right:**\n\n{code(*e.right)}\n\n" if e.right else ""
         filed = ", ".join(symptom_link(one) for one in symptoms() if e.title in exhibits(one))
         parts.append(
             f"({anchor(e.title)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
