@@ -28,19 +28,19 @@ SYMPTOMS = ROOT / "book" / "symptoms.md"
 
 HEAD = f"""# The bug museum
 
-Here are {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each is made small: the
-broken lines, the test that catches the bug, and the mended lines. **Both versions pass a weak check**, usually that the
-shapes are right. That is why the bugs lived so long. The tests of the course run every exhibit: the broken one must
-fail its test, the mended one must pass it.
+Here are {len(EXHIBITS)} bugs that were made in public, most of them in well-known code. Each one is reduced to a small
+example: the broken lines, the test that catches the bug, and the mended lines. **Both versions pass a weak check**,
+usually that the shapes are right. That is why the bugs lived so long. The tests of the course run every exhibit: the
+broken version must fail the exhibit's test, and the mended version must pass it.
 
 The code is in `mha/course/bugs`; `True` in a mask means "may look".
 
 ## By symptom
 
-You know what you see, and not what it is? Each symptom leads to its causes, with a test and a fix for each, on the page
-[Symptoms](symptoms.md). Beside it are the bugs that cause it.
+If you know what you see, but not what causes it, start here. Each symptom in this table links to its causes on the page
+[Symptoms](symptoms.md), with a test and a fix for each cause. Beside the symptom are the bugs that cause it.
 
-| what you see | it may be |
+| what you see | the bug may be |
 |---|---|
 """
 
@@ -56,14 +56,15 @@ FILTER = """
 
 START = """# Debugging attention by symptom: what do you see?
 
-Find what you see. The causes follow in order of likelihood. For each one there is a short test, **true if this is the
-cause**, and a fix in plain torch. Where the package has a line for it, this line follows. The tests of the course
-execute every line: on a small example with the bug the test is true, and after the fix the example is right. Put your
-own tensors and functions in place of the names.
+Find what you see. The causes follow in order of likelihood. For each cause there is a short test, **true if this is the
+cause**, and a fix in plain torch. If the package has code for the same, that code follows. The tests of the course
+execute every line: on a small example with the bug the test is true, and after the fix the example is right. Replace
+the names with your own tensors and functions.
 
-Names are the same everywhere: `q`, `k`, `v` are `(b, h, n, d)`, `x` is `(b, n, m)`; `scores` and `weights` end with the
-axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in `hide` it means *hidden*. `F` is
-`torch.nn.functional`. The {count} bugs behind it are in the [bug museum](bug_museum.md), with sources.
+The names are the same everywhere: `q`, `k`, `v` have the shape `(b, h, n, d)`, and `x` has `(b, n, m)`; `scores` and
+`weights` end with the axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in `hide` it means
+*hidden*. `F` is `torch.nn.functional`. The {count} bugs behind these symptoms are in the [bug museum](bug_museum.md),
+with sources.
 
 """
 
@@ -74,8 +75,8 @@ ROWS = """
 ## Rows that see nothing: zero, NaN or a mean?
 
 A query may see no key at all: with padding on the left under a causal mask, in an empty sequence, or after two masks
-were combined. What comes out depends on the function, and in one layer on the mode. This is what torch {torch} does on
-a processor, measured by a test. The last column says what the gradients are if the loss leaves this row out.
+were combined. What comes out depends on the function, and in one layer also on the mode. The tables say what torch
+{torch} does on a CPU, measured by a test. The last column says what the gradients are if the loss leaves this row out.
 """
 
 WORDS = {
@@ -178,7 +179,7 @@ def museum_page():
     found = html.escape(json.dumps(museum(), ensure_ascii=False, separators=(",", ":")))
     parts = [HEAD + "\n".join(rows) + "\n" + FILTER.format(style=STYLE, museum=found)]
     for number, e in enumerate(EXHIBITS, start=1):
-        right = f"**Right, both of them:**\n\n{code(*e.right)}\n\n" if e.right else ""
+        right = f"**Both of these are right:**\n\n{code(*e.right)}\n\n" if e.right else ""
         filed = ", ".join(symptom_link(one) for one in symptoms() if e.title in exhibits(one))
         parts.append(
             f"({anchor(e.title)})=\n### {number}. {e.title}\n\n**Symptom.** {e.symptom}\n\n**Who notices.** {e.who}\n\n"
@@ -216,8 +217,8 @@ def rows_that_see_nothing(torch):
         cases = [f"| {one['when']} | {WORDS[one['row']]} | {WORDS[one.get('rest')]} |" for one in group["cases"]]
         parts.append(f"{group['of']}\n\n| when | the row | gradients |\n|---|---|---|\n" + "\n".join(cases) + "\n")
     parts.append(
-        "So a model may give zeros while it is trained and NaN when it is used, from the same parameters and the same "
-        "mask.\nIt is safest to have no such row: let it see one key, and leave its output out of the loss.\n"
+        "So a model may give zeros during training and NaN when it is used, from the same parameters and the same "
+        "mask.\nIt is safest to have no such row: let the query see one key, and leave its output out of the loss.\n"
     )
     return "\n".join(parts)
 

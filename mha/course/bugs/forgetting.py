@@ -79,8 +79,8 @@ def the_newest_token_is_kept(forget):
 FORGETTING = (
     Exhibit(
         "Keys kept after their rotation",
-        "A model that forgets old tokens generates well until its window is full, and badly afterwards.",
-        "People who compare a full window with a sequence of these tokens alone.",
+        "A model that drops old tokens generates well until its window is full, and badly afterward.",
+        "People who compare the output of a full window with that of a sequence of these tokens alone.",
         kept_after_their_rotation,
         kept_before_their_rotation,
         a_full_window_reads_like_a_short_sequence,
@@ -103,7 +103,7 @@ FORGETTING = (
     ),
     Exhibit(
         "The newest token is forgotten",
-        "A long text continues as if nothing had happened since the window was full.",
+        "A long text continues as if nothing had happened since the window became full.",
         "People who print which tokens are kept.",
         forget_the_newest,
         forget_the_oldest,

@@ -233,8 +233,8 @@ def a_last_tile_need_not_be_full(attend):
 INSIDE = (
     Exhibit(
         "Positions in half precision",
-        "In bfloat16 the model is good on short sequences and poor on sequences of more than 256 tokens.",
-        "People who compare a long sequence with float32.",
+        "In bfloat16, the model is good on short sequences and poor on sequences of more than 256 tokens.",
+        "People who compare the outputs for a long sequence with those in float32.",
         distances_in_the_type_of_the_scores,
         distances_in_whole_numbers,
         neighbors_are_one_step_apart,
@@ -244,7 +244,7 @@ INSIDE = (
     ),
     Exhibit(
         "The batch read as the sequence",
-        "The model is right for a batch of one, and depends on its neighbors in a larger batch.",
+        "A batch of one gives the right result; in a larger batch, a sequence's result depends on its neighbors.",
         "People who change one sequence of a batch and look at another one.",
         attend_over_the_second_axis,
         attend_over_the_first_axis,
@@ -267,7 +267,7 @@ INSIDE = (
     Exhibit(
         "All heads counted in a part of the layer",
         "On several devices the loss is a little higher than on one, and no error is raised.",
-        "People who compare two processes with one, on the same parameters.",
+        "People who compare two processes with one, with the same parameters.",
         split_by_the_number_of_heads,
         split_by_the_width_of_a_head,
         a_part_has_whole_heads,
@@ -278,7 +278,7 @@ INSIDE = (
     Exhibit(
         "A state that only counts backward",
         "With speculative decoding the text changes, although every draft token was checked.",
-        "People who compare with a state that never saw the refused tokens.",
+        "People who compare the state with one that never saw the rejected tokens.",
         take_back_the_counter,
         take_back_to_a_copy,
         a_refused_draft_leaves_no_trace,
@@ -288,7 +288,7 @@ INSIDE = (
     ),
     Exhibit(
         "A prompt read without its mask",
-        "One token at a time the cache is right; with the prompt as one chunk the first outputs differ.",
+        "A prompt fed token by token gives the right outputs; fed as one chunk, it gives wrong ones at the start.",
         "People who cut one prompt in several ways.",
         read_with_a_cache,
         read_with_a_cache_and_a_mask,
@@ -310,7 +310,7 @@ INSIDE = (
     ),
     Exhibit(
         "An edit that ends before the second pass",
-        "The edited outputs are right, and training with the edit goes another way than without checkpoints.",
+        "The edited outputs are right, but training with the edit takes a different course than without checkpointing.",
         "People who compare gradients with and without checkpointing.",
         edit_until_forward_is_done,
         edit_until_backward_is_done,
@@ -321,8 +321,8 @@ INSIDE = (
     ),
     Exhibit(
         "Padding keys in the last tile",
-        "Outputs are a little too small for some lengths, and right for all lengths that were tried.",
-        "People whose lengths are not multiples of the tile.",
+        "Outputs are right for all lengths that the authors tried, and a little too small for some others.",
+        "People whose sequence lengths are not multiples of the tile size.",
         last_tile_padded,
         last_tile_padded_and_hidden,
         a_last_tile_need_not_be_full,

@@ -155,7 +155,7 @@ MASKS = (
     Exhibit(
         "True read the other way round",
         "The training loss falls faster than it should, and the model generates nonsense.",
-        "A reader of the code; or `leaks`, in one line.",
+        "A reader of the code, or `leaks`, in one line.",
         passed_as_hidden,
         passed_as_seen,
         the_first_token_sees_itself_alone,
@@ -210,7 +210,7 @@ MASKS = (
     Exhibit(
         "Minus a billion in half precision",
         "The model works in float32 and raises an error in float16.",
-        "All people who switch on half precision.",
+        "Everyone who switches on half precision.",
         one_billion,
         the_least_number,
         works_in_half_precision,
@@ -220,7 +220,7 @@ MASKS = (
     ),
     Exhibit(
         "A query with nothing to see",
-        "NaN after the first batch that holds an empty sequence; after one step all parameters are NaN.",
+        "NaN appears with the first batch that holds an empty sequence; one step later, all parameters are NaN.",
         "Everyone, immediately; the cause is harder to find.",
         hidden_before_the_softmax,
         a_row_of_zeros,
@@ -231,8 +231,8 @@ MASKS = (
     ),
     Exhibit(
         "A padding mask of two axes",
-        "An error for most batches, and none for those with as many sequences as tokens.",
-        "People whose batch has another size.",
+        "Most batches raise an error, but those with as many sequences as tokens raise none.",
+        "People who try another batch size.",
         padding_of_two_axes,
         padding_of_four_axes,
         each_sequence_hides_its_own_padding,
@@ -253,7 +253,7 @@ MASKS = (
     ),
     Exhibit(
         "The triangle in the wrong corner",
-        "The loss on whole sequences is right, and the model repeats itself when it generates.",
+        "The loss on whole sequences is right, but the model repeats itself when it generates.",
         "People who compare generation with and without a KV cache.",
         triangle_in_the_first_corner,
         triangle_in_the_last_corner,

@@ -87,7 +87,7 @@ PRUNING = (
     ),
     Exhibit(
         "A head cleared along the wrong axis",
-        "One head is removed and the damage is several times what was predicted.",
+        "One head is removed, and the damage is several times what was predicted.",
         "People who compare the cleared layer with a silenced head.",
         cleared_by_rows,
         cleared_by_columns,

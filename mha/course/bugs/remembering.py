@@ -57,8 +57,8 @@ def a_chunk_is_the_loop(read):
 REMEMBERING = (
     Exhibit(
         "Exponentiated before it is hidden",
-        "A layer with decay trains for some steps, and then all is NaN.",
-        "People who try strong decay and look at the gradient too.",
+        "A layer with decay trains for some steps, and then everything is NaN.",
+        "People who try strong decay and look at the gradient, too.",
         exponentiate_then_hide,
         hide_then_exponentiate,
         strong_decay_is_finite,
@@ -68,8 +68,8 @@ REMEMBERING = (
     ),
     Exhibit(
         "A formula without its decay",
-        "The chunks, computed as in the formula, differ from the loop, and the longer they are, the more they differ.",
-        "People who compare one chunk with the loop.",
+        "Computed in chunks with the formula, the outputs differ from those of the loop, more so for longer chunks.",
+        "People who compare the outputs for one chunk with those of the loop.",
         chunk_with_a_plain_mask,
         chunk_with_its_decay,
         a_chunk_is_the_loop,

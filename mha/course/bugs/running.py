@@ -158,8 +158,8 @@ def a_mixture_of_equal_states_is_that_state(mix):
 RUNNING = (
     Exhibit(
         "Causal in training only",
-        "Training and validation loss are far apart, and dropout is off.",
-        "People who run one input in both modes.",
+        "Training and validation loss are far apart, although dropout is off.",
+        "People who run the same input in both modes.",
         causal_in_training_only,
         causal_always,
         both_modes_agree,
@@ -181,7 +181,7 @@ RUNNING = (
     Exhibit(
         "The argument that is never used",
         "Padding changes results, although a mask is passed.",
-        "People who pass a second mask.",
+        "People who pass a different mask and compare.",
         a_mask_that_is_not_used,
         a_mask_that_is_used,
         another_mask_gives_another_result,
@@ -214,7 +214,7 @@ RUNNING = (
     ),
     Exhibit(
         "A counter that is not reset",
-        "The first answer is good, the second one bad.",
+        "The first answer is good, and the second one is bad.",
         "People who send the same prompt twice.",
         positions_that_go_on,
         positions_that_begin_again,
@@ -225,7 +225,7 @@ RUNNING = (
     ),
     Exhibit(
         "The softmax that is thrown away",
-        "What a model feeds back to itself grows with the length of the sequence, in deep models until it overflows.",
+        "What a model feeds back to itself grows with the sequence; in deep models, it grows until it overflows.",
         "People who mix equal states, or add the same number to all logits of the mixture.",
         mixture_without_softmax,
         mixture_with_softmax,

@@ -122,7 +122,7 @@ def output_fits(f):
 SCORING = (
     Exhibit(
         "The square root of the wrong width",
-        "It trains, a little worse than it should.",
+        "The model trains, but a little worse than it should.",
         "People who measure the standard deviation of the scores.",
         divided_by_the_models_width,
         divided_by_the_heads_width,
@@ -155,7 +155,7 @@ SCORING = (
     ),
     Exhibit(
         "Divided after the softmax",
-        "It trains, slowly; the outputs of the layer are small.",
+        "The model trains, but slowly; the outputs of the layer are small.",
         "People who add up a row of weights.",
         divided_after_the_softmax,
         divided_before_the_softmax,
@@ -166,7 +166,7 @@ SCORING = (
     ),
     Exhibit(
         "Softmax over the queries",
-        "It trains; published numbers hardly move when it is repaired.",
+        "The model trains; when the bug is fixed, the published numbers hardly move.",
         "A reader of the code.",
         over_the_queries,
         divided_before_the_softmax,
@@ -178,7 +178,7 @@ SCORING = (
     Exhibit(
         "One softmax over all heads",
         "Heads compete: where one head has large weights, the others have almost none.",
-        "A reader of the code; the repair improved the published numbers.",
+        "A reader of the code; the fix improved the published numbers.",
         over_all_heads,
         divided_before_the_softmax,
         rows_sum_to_one,
@@ -188,7 +188,7 @@ SCORING = (
     ),
     Exhibit(
         "No output matrix",
-        "Nothing: every shape is right, and it trains.",
+        "There is none: every shape is right, and the model trains.",
         "People who compare the code with the figure in the paper.",
         joined_without_output_matrix,
         joined_and_mixed,
@@ -199,7 +199,7 @@ SCORING = (
     ),
     Exhibit(
         "An output matrix with a ReLU",
-        "Nothing, but no output of the layer is ever negative.",
+        "There is none, except that no output of the layer is ever negative.",
         "People who test that the layer is linear in its values.",
         joined_with_relu,
         joined_and_mixed,

@@ -68,7 +68,7 @@ def nothing_is_read_from_the_future(choose):
 SELECTING = (
     Exhibit(
         "An index that no short test asks",
-        "A ported model answers well and gets worse on long prompts, and every test passes.",
+        "A ported model answers short prompts well and long ones worse, and every test passes.",
         "People who test with more tokens than the index chooses.",
         each_layer_chooses,
         the_second_layer_takes_the_set,
@@ -79,7 +79,7 @@ SELECTING = (
     ),
     Exhibit(
         "Chosen, then hidden",
-        "The first tokens of a prompt are poor and the last ones are good; token by token all is right.",
+        "Outputs for the first tokens of a prompt are poor, and good for the last ones; token by token, all are right.",
         "People who count the keys that each query reads.",
         choose_then_hide,
         hide_then_choose,

@@ -152,7 +152,7 @@ SPLITTING = (
     ),
     Exhibit(
         "Heads merged without the transpose back",
-        "The loss falls, and a copying task is even solved.",
+        "The loss falls, and the model even solves a copying task.",
         "A reader who compares the output with a loop over heads.",
         join_by_reshape,
         join_by_transpose,
@@ -197,7 +197,7 @@ SPLITTING = (
     Exhibit(
         "Shared KV heads repeated in the wrong order",
         "A converted model generates fluent nonsense, although every parameter was loaded.",
-        "People who compare it with the program that the parameters came from.",
+        "People who compare the converted model with the program that its parameters came from.",
         keys_tiled,
         keys_interleaved,
         neighbors_share_a_key,
@@ -207,7 +207,7 @@ SPLITTING = (
     ),
     Exhibit(
         "The bias is added by every process",
-        "The model works on one device and gets worse with each further one.",
+        "The model works on one device and gets worse with each additional one.",
         "People who compare one process with two.",
         bias_on_every_process,
         bias_once,
