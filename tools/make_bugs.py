@@ -37,8 +37,8 @@ The code is in `mha/course/bugs`; `True` in a mask means "may look".
 
 ## By symptom
 
-If you know what you see, but not what causes it, start here. Each symptom in this table links to its causes on the page
-[Symptoms](symptoms.md), with a test and a fix for each cause. Beside the symptom are the bugs that cause it.
+If you know what you see, but not what causes it, start here. Each symptom in this table links to its causes on the
+[Symptoms](symptoms.md) page, with a test and a fix for each cause. Beside the symptom are the bugs that cause it.
 
 | what you see | the bug may be |
 |---|---|
