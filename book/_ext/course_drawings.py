@@ -269,7 +269,7 @@ def compress():
         latent.line(154, 120, x + 8, 178, "", 0.8)
         latent.box(x, 180, 16, 18, "k", tint=30)
         latent.box(x, 199, 16, 18, "v", tint=30)
-    latent.text(WIDE / 2, 240, "made again when they are needed:", size=12.5)
+    latent.text(WIDE / 2, 240, "recomputed when they are needed:", size=12.5)
     latent.text(WIDE / 2, 258, "keys and values of their own for 128 heads", size=12.5)
     return [full, latent]
 

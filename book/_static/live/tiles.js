@@ -54,7 +54,7 @@
     const lines = s.pass === FORWARD
       ? [`query ${s.row + 1} keeps`, `maximum m = ${shown(mine.m)}`, `sum ℓ = ${shown(mine.l)}`, `values r = ${shown(mine.r)}`,
         `output r/ℓ = ${shown(mine.z)}`]
-      : ["kept from the forward pass:", `L of query ${s.row + 1} = ${shown(found.logsumexp[s.row])}`, "made again in each tile:",
+      : ["kept from the forward pass:", `L of query ${s.row + 1} = ${shown(found.logsumexp[s.row])}`, "recomputed in each tile:",
         "P = exp(S − L)", `gradient of v${s.row + 1} = ${shown(found.gradient[s.row])}`];
     lines.forEach((line, n) => made.push(text(202, 34 + 20 * n, line)));
     made.push(text(24, 206, `numbers at once: ${found.memory.explicit} with the whole matrix, ${found.memory.tiled} with tiles`));
@@ -76,7 +76,7 @@
     say(s, found) {
       const mine = found.state[s.row], where = `Tile ${s.step} of ${count(s)}.`;
       if (s.pass === FORWARD) return `${where} Query ${s.row + 1}: maximum ${shown(mine.m)}, sum ${shown(mine.l)}, output ${shown(mine.z)}.`;
-      return `${where} The weights of a tile are made again from the kept logsumexp; value ${s.row + 1} has gradient ${shown(found.gradient[s.row])}.`;
+      return `${where} The weights of a tile are recomputed from the kept logsumexp; value ${s.row + 1} has gradient ${shown(found.gradient[s.row])}.`;
     },
   };
 })();
