@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 import tempfile
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +46,14 @@ SHARING = (
     "test_mutations.py",
     "test_tensor_parallel.py",
 )  # files that start several processes once
+MANY = (
+    "test_every_layer.py",
+    "test_card_paths.py",
+    "test_cache_moves.py",
+    "test_cache.py",
+    "test_families.py",
+    "test_exercises.py",
+)  # each has hundreds of cases: the first tier runs one in three of them, always the same, the second tier the others
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
@@ -67,10 +76,20 @@ def pytest_xdist_make_scheduler(config, log):
     return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+def is_for_the_second_tier(item):
+    """Whether one of many cases is left to the second tier; a file that is asked for by name runs all of them."""
+    file, _, name = item.nodeid.partition("::")
+    whole = {Path(one).name for one in item.config.args} <= {"tests", "notebooks"}
+    return whole and file.endswith(MANY) and "[" in name and zlib.crc32(name.encode()) % 3 > 0
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Drawn calls begin, in a fresh process: what many tests leave in memory slows each draw. Notebooks, which take
     longest, come next, and small tests fill the gaps at the end.
     """
+    for item in filter(is_for_the_second_tier, items):
+        item.add_marker(pytest.mark.slow)
     for item in filter(lambda item: isinstance(item, IPyNbCell), items):
         if lacking := lacks(item.parent.nb.metadata.get("trained", ())):
             item.add_marker(pytest.mark.skip(reason=f"{lacking} is not here: python tools/get_trained.py"))
