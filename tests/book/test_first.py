@@ -35,7 +35,7 @@ def first():
         for name in names:
             __import__(name)
         yield [sys.modules[name] for name in names]
-        for name in names:
+        for name in [one for one in sys.modules if one.split(".")[0] in names]:
             sys.modules.pop(name)
 
 

@@ -1,0 +1,128 @@
+"""The layer inside a model: what it is made of, and what its heads do."""
+
+from course_first import WIDE, Panel
+
+from course_drawings.parts import HEADS, one_of_heads, table, words_in_boxes
+from mha.reference import EXAMPLE, attention, multi_head_attention
+
+
+def output_projection():
+    x = EXAMPLE["x"]
+    joined = [number for h in (0, 1) for number in attention(*one_of_heads(x, h))[2]]
+    after = multi_head_attention(x, *(EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")), heads=2)[2]
+    panel = Panel(330)
+    panel.text(10, 20, "two heads, side by side", at="start", bold=True)
+    panel.text(10, 316, "after Wᴼ: channels of a word", at="start", bold=True)
+    for n, number in enumerate(joined):
+        panel.box(10 + 82 * n, 48, 74, 30, HEADS[n // 2], f"{number:.2f}", size=14)
+        panel.text(47 + 82 * n, 42, f"head {n // 2}", size=12, quiet=True)
+    for source, row in enumerate(EXAMPLE["w_o"]):
+        for target, entry in enumerate(row):
+            if entry:
+                panel.line(47 + 82 * source, 80, 47 + 82 * target, 238, HEADS[source // 2], 2.5, arrow=True)
+    for n, (number, name) in enumerate(zip(after, EXAMPLE["channels"], strict=True)):
+        source = next(s for s, row in enumerate(EXAMPLE["w_o"]) if row[n])
+        panel.box(10 + 82 * n, 240, 74, 30, HEADS[source // 2], f"{number:.2f}", size=14)
+        panel.text(47 + 82 * n, 288, name, size=12.5)
+    panel.text(4, 164, "Wᴼ", at="start", size=15, bold=True)
+    return [panel]
+
+
+def sum_of_heads():
+    x, panel = EXAMPLE["x"], Panel(330)
+    for h in (0, 1):
+        y = 30 + 100 * h
+        z, block = attention(*one_of_heads(x, h)), EXAMPLE["w_o"][2 * h : 2 * h + 2]
+        panel.text(10, y - 8, f"head output {h}", at="start", size=12)
+        table(panel, 10, y, [[round(n, 2) for n in row] for row in z], HEADS[h], 34)
+        panel.text(96, y + 42, "×", size=16)
+        panel.text(170, y - 8, "its rows of Wᴼ", size=12)
+        table(panel, 112, y + 13, block, HEADS[h], 26)
+        panel.text(238, y + 42, "=", size=16)
+        panel.text(288, y + 42, f"term {h}", bold=True)
+    panel.line(10, 222, 330, 222, "", 1)
+    output = multi_head_attention(x, *(EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")), heads=2)
+    panel.text(76, 278, "term 0 + term 1  =", bold=True)
+    owner = tuple(HEADS[next(i for i, row in enumerate(EXAMPLE["w_o"]) if row[m]) // 2] for m in range(4))
+    table(panel, 150, 236, [[round(n, 2) for n in row] for row in output], owner, 38)
+    return [panel]
+
+
+def depth_and_norms():
+    matrices = [EXAMPLE[name] for name in ("w_q", "w_k", "w_v", "w_o")]
+    panels = []
+    for title, kept in (("attention alone", 0), ("x + attention(x)", 1)):
+        panel, x, rows = Panel(270, title), EXAMPLE["x"], []
+        for _ in range(6):
+            rows.append([token[1] / max(1e-9, sum(n * n for n in token) ** 0.5) for token in x])
+            new = multi_head_attention(x, *matrices, heads=2)
+            x = [[kept * a + b for a, b in zip(*both, strict=True)] for both in zip(x, new, strict=True)]
+        for n, (word, color) in enumerate(zip(EXAMPLE["words"], ("", "head-0", "head-1"), strict=True)):
+            points = [(56 + 42 * step, 220 - 170 * row[n]) for step, row in enumerate(rows)]
+            panel.path("M" + "L".join(f"{a:g} {b:.1f}" for a, b in points), color, 2.5)
+            panel.text(50, points[0][1] + 4, word, at="end")
+            for a, b in points:
+                panel.dot(a, b, 3.5, color, tint=100)
+        panel.line(56, 232, 276, 232, "", 1, arrow=True)
+        panel.text(166, 252, "passes through the layer", size=12, quiet=True)
+        panels.append(panel)
+    return panels
+
+
+def reading_heads():
+    words = ["the", "river", "bank", ",", "the", "river", "?"]
+    panel = Panel(270)
+    panel.text(WIDE / 2, 16, "an induction head", bold=True)
+    middles = words_in_boxes(panel, words, 128, ["", "k", "v", "", "", "q", "hidden"], x=4, wide=332)
+    second, first, after = middles[5], middles[1], middles[2]
+    panel.path(f"M{second} 126C{second} 26 {first} 26 {first} 126", "hidden", 1.5)
+    panel.text((second + first) / 2, 46, "1  finds an earlier copy", size=12, quiet=True)
+    panel.path(f"M{second} 126C{second} 72 {after} 72 {after} 126", "head-1", 4)
+    panel.text((second + after) / 2, 110, "2  reads what came next", size=12)
+    for now, before in zip(middles[1:6], middles[:5], strict=True):
+        panel.path(f"M{now} 156C{now} 192 {before} 192 {before} 156", "head-0", 2.5)
+    panel.text(WIDE / 2, 214, "a previous-token head: one step back, always", size=12)
+    panel.text(WIDE / 2, 250, "What will the model say after the second river?", size=12.5, bold=True)
+    return [panel]
+
+
+def pruning_heads():
+    panels = []
+    for title, useful in (("two redundant heads", True), ("two useless heads", False)):
+        panel = Panel(212, title)
+        for row, (said, kept) in enumerate((("both kept", (1, 1)), ("one removed", (0, 1)), ("both removed", (0, 0)))):
+            y = 54 + 66 * row
+            panel.text(6, y + 4, said, at="start", size=12)
+            for h in (0, 1):
+                panel.box(102 + 58 * h, y - 16, 48, 32, HEADS[h] if kept[h] else "hidden", f"{h}" if kept[h] else "×")
+            fine = any(kept) or not useful
+            panel.line(212, y, 242, y, "", 2, arrow=True)
+            panel.box(244, y - 16, 90, 32, "v" if fine else "hidden", "still good" if fine else "broken", size=12)
+        panels.append(panel)
+    return panels
+
+
+def cut_heads():
+    panel = Panel(308)
+    for y, heads, wide, title in (
+        (34, (0, 1, 2, 3), 52, "before: four heads"),
+        (202, (0, 2), 52, "after: heads 1 and 3 are gone"),
+    ):
+        panel.text(10, y - 14, title, at="start", bold=True)
+        for n, h in enumerate(heads):
+            kind = "hidden" if h % 2 else HEADS[h // 2]
+            panel.box(10 + wide * n, y + 12, wide - 3, 76, kind, f"head {h}", size=11.5)
+            panel.box(238, y + 12 + 26 * n, 92, 23, kind, f"head {h}", size=11.5)
+        panel.text(10, y + 4, "W_q, W_k, W_v: columns", at="start", size=11.5, quiet=True)
+        panel.text(284, y + 4, "W_o: rows", size=11.5, quiet=True)
+    return [panel]
+
+
+DRAWINGS = (
+    output_projection,
+    sum_of_heads,
+    depth_and_norms,
+    reading_heads,
+    pruning_heads,
+    cut_heads,
+)
