@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,19 +42,15 @@ sys.path.append(str(Path(__file__).parent / "tools"))
 import drawn
 import warm_kernels
 
+warm_kernels.keep_memory()
+
 SHARING = (
     "test_distributed_jobs.py",
     "test_mutations.py",
     "test_tensor_parallel.py",
+    "test_readers.py",
 )  # files that start several processes once
-MANY = (
-    "test_every_layer.py",
-    "test_card_paths.py",
-    "test_cache_moves.py",
-    "test_cache.py",
-    "test_families.py",
-    "test_exercises.py",
-)  # each has hundreds of cases: the first tier runs one in three of them, always the same, the second tier the others
+MANY = 6  # of a test outside tests/book with so many cases the first tier runs one in three, the second tier the others
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
@@ -76,11 +73,20 @@ def pytest_xdist_make_scheduler(config, log):
     return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def is_for_the_second_tier(item):
-    """Whether one of many cases is left to the second tier; a file that is asked for by name runs all of them."""
-    file, _, name = item.nodeid.partition("::")
-    whole = {Path(one).name for one in item.config.args} <= {"tests", "notebooks"}
-    return whole and file.endswith(MANY) and "[" in name and zlib.crc32(name.encode()) % 3 > 0
+def left_to_the_second_tier(items):
+    """Of each test with many cases two in three, always the same; a file that is asked for by name runs all of them.
+
+    What reads the pages and the notebooks is run whole: each page has its own cases.
+    """
+    if not items or not {Path(one).name for one in items[0].config.args} <= {"tests", "notebooks"}:
+        return []
+    cases = defaultdict(list)
+    for item in items:
+        test, bracket, _ = item.nodeid.partition("[")
+        if bracket and not item.nodeid.startswith("tests/book/"):
+            cases[test].append(item)
+    many = (item for found in cases.values() if len(found) >= MANY for item in found)
+    return [item for item in many if zlib.crc32(item.nodeid.encode()) % 3]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,7 +94,7 @@ def pytest_collection_modifyitems(items):
     """Drawn calls begin, in a fresh process: what many tests leave in memory slows each draw. Notebooks, which take
     longest, come next, and small tests fill the gaps at the end.
     """
-    for item in filter(is_for_the_second_tier, items):
+    for item in left_to_the_second_tier(items):
         item.add_marker(pytest.mark.slow)
     for item in filter(lambda item: isinstance(item, IPyNbCell), items):
         if lacking := lacks(item.parent.nb.metadata.get("trained", ())):

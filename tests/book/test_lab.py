@@ -142,6 +142,7 @@ def test_jupyterlab_opens_the_first_chapter_on_this_machine_only(tmp_path):
     assert not {"--no-browser", "--port=None"} & set(lab.command(tmp_path, "01_a.ipynb"))
 
 
+@pytest.mark.slow
 def test_all_notebooks_are_written_and_git_and_the_tools_do_not_see_them(tmp_path):
     run = [sys.executable, "tools/open_lab.py", "--only-write", str(tmp_path)]
     told = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -67,9 +67,8 @@ def test_a_chapter_runs_on_a_gpu(chapter, reader):
     assert devices(run(cells(CHAPTERS[chapter]), "cuda")) == {"cuda"}
 
 
-@pytest.mark.parametrize(
-    "chapter", ["05", pytest.param("13", marks=pytest.mark.slow), pytest.param("16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", ["05", "13", "16"])
 def test_the_same_cells_run_on_the_processor(chapter, reader):
     sources = list(cells(CHAPTERS[chapter]))
     assert len(sources) > 25

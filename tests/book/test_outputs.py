@@ -74,7 +74,9 @@ def test_the_same_figure_passes_whatever_its_pixels(plugin):
     assert plugin.different(output(), new) == ""
 
 
-@pytest.mark.parametrize("kind", ["curve", "bars", "image", "dots"])
+@pytest.mark.parametrize(
+    "kind", ["curve", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bars", "image", "dots"))]
+)
 def test_one_moved_point_is_seen_and_the_rounding_of_floats_is_not(plugin, kind):
     for moved, seen in ((1e-7, False), (-1e-7, False), (1e-3, True), (-1e-3, True), (np.nan, True)):
         assert bool(plugin.different(output(), output(stored=False, **{kind: moved}))) is seen, moved
@@ -241,6 +243,7 @@ def test_a_failed_cell_is_named_with_its_notebook(tmp_path):
     assert "Cell outputs differ" in found.failures[0].message
 
 
+@pytest.mark.slow
 def test_a_cell_whose_package_is_missing_is_skipped_by_name_and_does_not_count(tmp_path):
     cells = [v4.new_code_cell(source, execution_count=1) for source in ("a = 1", "import nobody_has_this", "a = 2")]
     cells[1].metadata["needs"] = ["nobody_has_this"]

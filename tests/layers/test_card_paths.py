@@ -339,6 +339,7 @@ def compiled(name):
     return max(found)
 
 
+@pytest.mark.slow
 def test_layers_compile_whole_in_the_ways_of_a_card():
     here = Path(__file__).resolve()  # in a process of its own: checks of annotations are no part of a graph
     env = {"PYTHONPATH": f"{here.parents[2]}:{here.parent}:{here.parents[1]}", "PATH": "", "HOME": str(here.parent)}
