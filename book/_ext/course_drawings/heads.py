@@ -144,7 +144,7 @@ def leak_in_the_sum():
 def corners():
     words, panels, side = EXAMPLE["words"], [], 42
     q, k, v = one_of_heads(EXAMPLE["x"], 1)
-    for title, causal in (("no mask", False), ("causal mask", True)):
+    for title, causal in (("no mask", False), ("later words hidden", True)):
         panel = Panel(240, title)
         for n, left in ((1, 30), (2, 92), (3, 202)):
             mask = causal_mask(n) if causal else None
