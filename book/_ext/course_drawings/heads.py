@@ -1,9 +1,11 @@
 """One head, its scale, its masks, and why there are many."""
 
+from math import exp, sqrt
+
 from course_first import WIDE, Panel
 
 from course_drawings.parts import HEADS, one_of_heads, table, words_in_boxes
-from mha.reference import EXAMPLE, attention, attention_weights, softmax
+from mha.reference import EXAMPLE, attention, attention_scores, attention_weights, causal_mask, dot, softmax
 
 
 def why_attention():
@@ -112,10 +114,172 @@ def strips():
     return panels
 
 
+def leak_in_the_sum():
+    panels = []
+    for last, row in (("bank", EXAMPLE["x"][2]), ("money", EXAMPLE["money"])):
+        q, k, _ = one_of_heads([*EXAMPLE["x"][:2], row], 1)
+        powers = [exp(score) for score in attention_scores(q, k)[0]]
+        panel = Panel(262, f"the river {last}")
+        for top, name, seen in ((34, "weights erased", 3), (152, "scores hidden", 1)):
+            panel.text(10, top + 16, name, at="start", bold=True)
+            x, total = 10, sum(powers[:seen])
+            for n, (word, power) in enumerate(zip(("the", "river", last), powers, strict=True)):
+                if n < seen:
+                    panel.box(
+                        x, top + 26, 52 * power - 3, 28, "head-0" if n == 0 else "hidden", f"{power:.2f}", tint=45
+                    )
+                    panel.text(x + 26 * power - 1.5, top + 70, word, size=12, quiet=n > 0)
+                x += 52 * power
+            numbers = " + ".join(f"{power:.2f}" for power in powers[:seen])
+            panel.text(
+                10,
+                top + 92,
+                f"the: 1.00 / {numbers if seen == 1 else f'({numbers})'} = {powers[0] / total:.2f}",
+                at="start",
+            )
+        panels.append(panel)
+    return panels
+
+
+def corners():
+    words, panels, side = EXAMPLE["words"], [], 42
+    q, k, v = one_of_heads(EXAMPLE["x"], 1)
+    for title, causal in (("no mask", False), ("later words hidden", True)):
+        panel = Panel(240, title)
+        for n, left in ((1, 30), (2, 92), (3, 202)):
+            mask = causal_mask(n) if causal else None
+            weights = attention_weights(q[:n], k[:n], mask)
+            for i in range(n):
+                for j in range(n):
+                    hides = causal and j > i
+                    place = left + side * j, 56 + side * i, side - 3, side - 3
+                    kind = "hidden" if hides else "head-0" if i == 0 else ""
+                    panel.box(
+                        *place, kind, "" if hides else f"{weights[i][j]:.2f}", size=11.5, tint=8 + 50 * weights[i][j]
+                    )
+                panel.text(left + side * (i + 0.5) - 1.5, 48, words[i], size=11.5, quiet=True)
+            after = attention(q[:n], k[:n], v[:n], mask)[0]
+            shown = ", ".join(f"{number:.2f}" for number in after)
+            panel.text(left + side * n / 2, 56 + side * 3 + 20, f"{shown}", size=12, bold=True)
+        panel.text(WIDE / 2, 224, "the output of “the”: " + ("it stays" if causal else "it changes with each word"))
+        panels.append(panel)
+    return panels
+
+
+def two_readings():
+    keep, panels = [[j < n for j in range(3)] for n in (3, 2, 1)], []
+    for title, rows, right in (("(batch, key)", "sentence", True), ("(query, key)", "query", False)):
+        panel = Panel(290, f"{'right' if right else 'wrong'}: read as {title}")
+        for i in range(3):
+            panel.text(138, 55 + 26 * i, f"{rows} {i + 1}", at="end", size=12)
+            for j in range(3):
+                panel.box(146 + 26 * j, 38 + 26 * i, 24, 24, "main" if keep[i][j] else "hidden", tint=45)
+            top, left = 166, 14 + 112 * i
+            panel.line(WIDE / 2 + 14 + 30 * (i - 1), 122, left + 44, 144, "", 1.5, arrow=True)
+            panel.text(left + 44, 160, f"sentence {i + 1}", size=12)
+            for a in range(3):
+                for b in range(3):
+                    seen = keep[i][b] if right else keep[a][b]
+                    color = ("main" if keep[i][b] else "head-1") if seen else "hidden"
+                    place = left + 30 * b, top + 2 + 30 * a, 27, 27
+                    panel.box(*place, color, "" if keep[i][b] else "·", tint=45)
+        panel.text(WIDE / 2, 282, "no word reads padding (·)" if right else "red: padding (·) is read", size=12)
+        panels.append(panel)
+    return panels
+
+
+def one_number():
+    one, two = Panel(300, "one head leaves a line"), Panel(300, "two heads leave a point")
+
+    def at(red, sweet):
+        return 46 + 24 * red, 262 - 22 * sweet
+
+    for panel in (one, two):
+        panel.line(*at(0, 0), *at(11.5, 0), "", 1.2, arrow=True)
+        panel.line(*at(0, 0), *at(0, 10.4), "", 1.2, arrow=True)
+        for price in (2, 5, 8):
+            panel.text(at(price, 0)[0], 278, f"{price}", size=11.5, quiet=True)
+            panel.text(40, at(0, price)[1] + 4, f"{price}", at="end", size=11.5, quiet=True)
+        panel.text(190, 295, "price of the red fruit", size=12, quiet=True)
+        panel.text(54, 36, "price of the sweet fruit", at="start", size=12, quiet=True)
+    one.line(*at(0.4, 9.6), *at(9.9, 0.1), "head-0", 3)
+    for red, sweet in ((8, 2), (5, 5), (2, 8)):
+        x, y = at(red, sweet)
+        one.dot(x, y, 6, "head-0", tint=100 if red == 8 else 20)
+        one.text(x + 11, y - 4, f"({red} + {sweet}) / 2 = {(red + sweet) / 2:g}", at="start", size=12)
+    two.line(*at(8, 0), *at(8, 8.6), "head-0", 3)
+    two.line(*at(0, 2), *at(10.8, 2), "head-1", 3)
+    two.dot(*at(8, 2), 7, "main", tint=100)
+    two.text(at(8, 0)[0] - 8, at(0, 7.4)[1], "head 0: red costs 8", at="end", size=12)
+    two.text(54, at(0, 2)[1] - 8, "head 1: sweet costs 2", at="start", size=12)
+    return [one, two]
+
+
+def outer_products():
+    columns, rows = ([1, 0, 0.5], [0, 1, 0.5]), ([2, -2, 4, 6], [2, 4, 0, -2])
+    parts = [[[p * out for out in row] for p in column] for column, row in zip(columns, rows, strict=True)]
+    total = [[a + b for a, b in zip(one, two, strict=True)] for one, two in zip(*parts, strict=True)]
+    panel = Panel(338)
+    panel.text(79, 14, "weights", size=12, quiet=True)
+    for h, part in enumerate(parts):
+        top = 22 + 104 * h
+        for n, fruit in enumerate(("cherry", "banana", "lime")):
+            panel.text(56, top + 17 + 26 * n, fruit, at="end", size=11.5)
+        table(panel, 62, top, [[p] for p in columns[h]], HEADS[h], 34)
+        panel.text(110, top + 43, "×", size=16)
+        panel.text(171, top + 16, f"head {h}", bold=True)
+        table(panel, 122, top + 26, [rows[h]], HEADS[h], 22)
+        panel.text(171, top + 68, "value and output", size=11.5, quiet=True)
+        panel.text(230, top + 43, "=", size=16)
+        table(panel, 242, top, part, HEADS[h], 22)
+        panel.text(289, top + 93, "rank 1", size=12)
+    panel.line(226, 230, 338, 230, "", 1.2)
+    panel.text(214, 235, "+", size=16)
+    table(panel, 242, 238, total, "", 22)
+    panel.text(228, 280, "both heads", at="end", bold=True)
+    panel.text(289, 332, "rank 2", size=12)
+    return [panel]
+
+
+def outline():
+    colors, tastes = ((-1, -0.6), (0.9, -0.9), (1, 0.8), (-0.7, 1)), ((0, -0.62), (0.6, 0.1), (0.05, 0.55), (-0.58, 0))
+    points = [(a + c, b + d) for a, b in colors for c, d in tastes]
+    turns = [(sqrt(1 - (n / 500) ** 2) * sign, n / 500) for n in range(-500, 501) for sign in (-1, 1)]
+    best = {max(points, key=lambda point, t=turn: dot(point, t)) for turn in turns}
+    ring = sorted(best, key=lambda p: (p[1] >= 0, p[0] if p[1] < 0 else -p[0]))
+    panels = []
+    for wins, middle, steep, query in (({min(points), max(points)}, 150, 0, (1, 0)), (best, 150, 66, (0.94, 0.34))):
+        panel = Panel(292, f"width {2 if steep else 1}: {len(wins)} of {len(points)} can win")
+        places = {(x, y): (WIDE / 2 + 84 * x, middle - steep * y) for x, y in points}
+        if steep:
+            panel.path("M" + "L".join("{:.1f},{:.1f}".format(*places[one]) for one in ring) + "Z", "k", 1.5)
+        else:
+            panel.line(10, middle, 330, middle, "", 1)
+        for point, (x, y) in places.items():
+            panel.dot(x, y, 6, "k" if point in wins else "", tint=90 if point in wins else 12)
+        far = places[max(points, key=lambda point: dot(point, query))]
+        x, y = WIDE / 2, middle - 34 * (not steep)
+        panel.line(x, y, x + 70 * query[0], y - 70 * query[1], "q", 3, arrow=True)
+        panel.text(x - 8, y + 4, "query", at="end", size=12)
+        side = (-34 * query[1], -34 * query[0])
+        if steep:
+            panel.line(far[0] - side[0], far[1] - side[1], far[0] + side[0], far[1] + side[1], "hidden", 1.5)
+        panel.text(far[0], far[1] - 14 if not steep else far[1] - 46, "wins", size=12)
+        panel.text(WIDE / 2, 284, "a fruit inside is farthest in no direction", size=12, quiet=True)
+        panels.append(panel)
+    return panels
+
+
 DRAWINGS = (
     why_attention,
     one_head,
     why_scale,
     why_many_heads,
     strips,
+    leak_in_the_sum,
+    corners,
+    two_readings,
+    one_number,
+    outer_products,
+    outline,
 )
