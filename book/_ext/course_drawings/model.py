@@ -160,10 +160,10 @@ def known_pairs():
 
 
 def half_turn():
-    panel, seen, longest = Panel(360), 16, 64
+    panel, seen, longest = Panel(330), 16, 64
     x, wide = 14, 4.9
     for row, base in enumerate((1_000, 10_000, 100_000)):
-        y, speed = 70 + 112 * row, base ** (-2 / 8)
+        y, speed = 66 + 102 * row, base ** (-2 / 8)
         half = pi / speed
         panel.parts.append(
             f'<rect class="box" x="{x}" y="{y - 38}" width="{wide * seen:g}" height="76" style="stroke:none;--n:22%"/>'
@@ -193,16 +193,16 @@ def half_turn():
                 )
         if base == 10_000:
             panel.text(WIDE - 12, y + 39, "far looks near", at="end", size=12)
-    panel.text(x + 4, 352, f"trained: 0 to {seen - 1}", at="start", size=12, quiet=True)
-    panel.text(WIDE - 8, 352, f"distance, to {longest} →", at="end", size=12, quiet=True)
+    panel.text(x + 4, 324, f"trained: 0 to {seen - 1}", at="start", size=12, quiet=True)
+    panel.text(WIDE - 8, 324, f"distance, to {longest} →", at="end", size=12, quiet=True)
     return [panel]
 
 
 def soft_windows():
-    panel, seen, longest, far, heads = Panel(330), 16, 64, 60, 4
+    panel, seen, longest, far, heads = Panel(302), 16, 64, 60, 4
     x, wide = 14, 4.9
     for h in range(heads):
-        y, slope = 76 + 70 * h, 2 ** (-8 * (h + 1) / heads)
+        y, slope = 72 + 66 * h, 2 ** (-8 * (h + 1) / heads)
         points = "L".join(f"{x + wide * d:.1f} {y - 44 * exp(-slope * d):.1f}" for d in range(longest + 1))
         area(panel, f"M{x} {y}L{points}V{y}z", "main", 35)
         for distance in (seen, far):
@@ -210,9 +210,9 @@ def soft_windows():
         lost = f"{slope * far:.0f}" if slope * far > 0.5 else f"{slope * far:.1f}"
         panel.text(x, y - 50, f"head {h}: slope 1/{1 / slope:.0f}", at="start", bold=True)
         panel.text(WIDE - 12, y - 50, f"at {far}: −{lost}", at="end", size=12)
-    panel.text(x, 308, "0", at="start", size=12)
-    panel.text(x + wide * seen, 308, f"{seen}, trained", size=12, quiet=True)
-    panel.text(x + wide * far, 308, f"{far} tokens back", at="end", size=12)
+    panel.text(x, 292, "0", at="start", size=12)
+    panel.text(x + wide * seen, 292, f"{seen}, trained", size=12, quiet=True)
+    panel.text(x + wide * far, 292, f"{far} tokens back", at="end", size=12)
     return [panel]
 
 
@@ -285,7 +285,7 @@ def stream():
 
 
 def averages():
-    panel, tokens, size = Panel(352), 8, 8
+    panel, tokens, size = Panel(316), 8, 8
     masks = (
         ("no mask", [[True] * tokens] * tokens),
         ("causal", causal_mask(tokens)),
@@ -293,7 +293,7 @@ def averages():
     )
     times = (1, 2, 4, 8)
     for row, (name, mask) in enumerate(masks):
-        y = 54 + 96 * row
+        y = 50 + 88 * row
         even = [[see / sum(line) for see in line] for line in mask]
         power = even
         panel.text(12, y - 8, name, at="start", bold=True)
@@ -302,8 +302,8 @@ def averages():
                 shades(panel, 12 + 84 * times.index(n), y, power, "main", size)
             power = matmul(power, even)
     for n, layers in enumerate(times):
-        panel.text(44 + 84 * n, 24, f"{layers} layer{'s' * (layers > 1)}", size=12.5)
-    panel.text(12, 340, "rows: tokens after the layers; columns: before", at="start", size=12, quiet=True)
+        panel.text(44 + 84 * n, 20, f"{layers} layer{'s' * (layers > 1)}", size=12.5)
+    panel.text(12, 308, "rows: tokens after the layers; columns: before", at="start", size=12, quiet=True)
     return [panel]
 
 
