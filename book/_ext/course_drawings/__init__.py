@@ -3,6 +3,7 @@
 Numbers in them are computed here, from the running example.
 """
 
-from course_drawings import cost, current, heads, ideas, layer, scores
+from course_drawings import cost, current, heads, ideas, layer, model, scores
 
-DRAWINGS = {one.__name__: one for part in (heads, scores, layer, cost, current, ideas) for one in part.DRAWINGS}
+PARTS = (scores, heads, layer, model, cost, current, ideas)  # in the order of the chapters
+DRAWINGS = {one.__name__: one for part in PARTS for one in part.DRAWINGS}

@@ -25,7 +25,26 @@ def table(panel, x, y, rows, color, size=30):
     top = max(abs(number) for row in rows for number in row)
     for i, row in enumerate(rows):
         for j, number in enumerate(row):
-            words = f"{number:g}".replace("-", "−") if number == round(number) else f"{number:.2f}"
+            words = (f"{number:g}" if number == round(number) else f"{number:.2f}").replace("-", "−")
             kind = color[j] if isinstance(color, tuple) else color
             place = x + (size + 2) * j, y + 26 * i, size, 24
             panel.box(*place, kind, words, size=11.5, tint=6 + 50 * abs(number) / top)
+
+
+def area(panel, path, color, tint=18):
+    """An area with a border, as boxes have it."""
+    panel.parts.append(f'<path class="box {color}" d="{path}" style="--n:{tint:.0f}%"/>')
+
+
+def shades(panel, x, y, rows, color, size):
+    """A matrix of numbers from 0 to 1, each cell as dark as the root of its number; equal cells are one path."""
+    found = {}
+    for i, row in enumerate(rows):
+        for j, number in enumerate(row):
+            found.setdefault(round(20 * number**0.5), []).append(f"M{x + size * j:g} {y + size * i:g}")
+    for level, places in sorted(found.items()):
+        cells = "".join(f"{place}h{size}v{size}h-{size}z" for place in places)
+        panel.parts.append(
+            f'<path class="box {color}" d="{cells}" style="--n:{5 * level}%;stroke:var(--pst-color-background)"/>'
+        )
+    panel.path(f"M{x:g} {y:g}h{size * len(rows[0])}v{size * len(rows)}h-{size * len(rows[0])}z", "", 1)
