@@ -3,6 +3,8 @@
 Numbers in them are computed here, from the running example.
 """
 
-from course_drawings import cost, current, heads, ideas, layer, pruning
+from course_drawings import cost, current, heads, ideas, layer, machines, pruning
 
-DRAWINGS = {one.__name__: one for part in (heads, layer, pruning, cost, current, ideas) for one in part.DRAWINGS}
+DRAWINGS = {
+    one.__name__: one for part in (heads, layer, pruning, cost, machines, current, ideas) for one in part.DRAWINGS
+}

@@ -36,7 +36,10 @@ def used_again():
     """What a number that was read from memory serves, in four situations."""
     panels = []
     for title, cases in (
-        ("a batch of four sequences", (("parameters: one matrix for all", 1, "x"), ("cache: one for each sequence", 4, "q"))),
+        (
+            "a batch of four sequences",
+            (("parameters: one matrix for all", 1, "x"), ("cache: one for each sequence", 4, "q")),
+        ),
         ("one sequence", (("cache: four heads share a KV head", 1, "q"), ("cache: four new tokens together", 1, "q"))),
     ):
         panel = Panel(344, title)

@@ -95,7 +95,9 @@ def measured_again():
                         panel.line(x + 8, y + 56, x + 40, y + 56, "main", 3)
             if step < 2:
                 panel.text(238, y + 20, f"remove head {least}", at="start", size=12)
-                panel.text(238, y + 50, "damage" if again or not step else "old damage", at="start", size=12, quiet=True)
+                panel.text(
+                    238, y + 50, "damage" if again or not step else "old damage", at="start", size=12, quiet=True
+                )
                 gates[least] = 0
             else:
                 panel.text(238, y + 20, f"loss {now:.2f}", at="start", bold=True)
