@@ -34,9 +34,9 @@ def stale_keys():
 
 
 def two_corners():
-    panel = Panel(360)
+    panel = Panel(352)
     for half, (title, last) in enumerate((("aligned to the first key", False), ("aligned to the last key", True))):
-        y = 18 + 166 * half
+        y = 16 + 164 * half
         panel.text(10, y, title, at="start", bold=True)
         panel.text(330, y, "torch’s is_causal" if not last else "what is wanted", at="end", size=12, quiet=True)
         for column, (name, chunks) in enumerate((("one call", [5]), ("3, then 2", [3, 2]), ("one by one", [1] * 5))):
@@ -56,7 +56,7 @@ def two_corners():
                 start += count
             panel.text(x + 47, y + 130, name, size=12)
             panel.text(x + 47, y + 145, f"{lost} lost", size=12, bold=lost > 0, quiet=not lost)
-    panel.text(WIDE / 2, 352, "row: a query · column: a key · ×: a key that is lost", size=12, quiet=True)
+    panel.text(WIDE / 2, 345, "row: a query · column: a key · ×: a key that is lost", size=12, quiet=True)
     return [panel]
 
 

@@ -9,7 +9,7 @@ from mha.reference import EXAMPLE, attention_weights, matmul
 
 
 def loss(gates, alone=(0.3, 0.6)):
-    """The loss of four heads. 0 and 1 raise the same logit, that of one character in 32; 2 and 3 add a loss if closed."""
+    """The loss of four heads: 0 and 1 raise the logit of one character in 32; 2 and 3 cost something if closed."""
     twins, others = gates[:2], gates[2:]
     return log(1 + 31 * exp(-6 * sum(twins))) + sum(cost * (1 - gate) for cost, gate in zip(alone, others, strict=True))
 
@@ -67,7 +67,7 @@ def same_head_rescaled():
         numbers(panel, 2, y + 24, [[round(a, 2) for a in weights[0]]], "head-0", 27, 1)
         numbers(panel, 102, y, values, "v", 22, 20)
         numbers(panel, 162, y + 12, rows, "head-0", 19, 1)
-        for line, (channel, number) in enumerate((one for one in enumerate(adds) if any(row[one[0]] for row in rows))):
+        for line, (channel, number) in enumerate(one for one in enumerate(adds) if any(row[one[0]] for row in rows)):
             words, tint = f"{EXAMPLE['channels'][channel]} {number:.2f}", 5 + 30 * number
             panel.box(260, y + 12 + 24 * line, 78, 22, "main", words, size=11, tint=tint)
     panel.text(162, 232, "the norm is fooled", at="start", bold=True, size=12)
