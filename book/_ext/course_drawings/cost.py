@@ -1,5 +1,7 @@
 """What attention costs: computing, memory, machines."""
 
+from math import exp
+
 from course_first import WIDE, Panel
 
 from course_drawings.parts import HEADS
@@ -28,6 +30,87 @@ def counting_cost():
     tiles.text(278, 51, "k", size=13)
     tiles.text(WIDE / 2 + 8, 272, "one block at a time is enough", size=12, quiet=True)
     return [flops, tiles]
+
+
+def used_again():
+    """What a number that was read from memory serves, in four situations."""
+    panels = []
+    for title, cases in (
+        (
+            "a batch of four sequences",
+            (("parameters: one matrix for all", 1, "x"), ("cache: one for each sequence", 4, "q")),
+        ),
+        ("one sequence", (("cache: four heads share a KV head", 1, "q"), ("cache: four new tokens together", 1, "q"))),
+    ):
+        panel = Panel(344, title)
+        for n, (name, boxes, asks) in enumerate(cases):
+            y = 44 + 154 * n
+            panel.text(10, y, name, at="start", size=12)
+            for row in range(4):
+                middle = y + 26 + 30 * row
+                panel.line(38, middle, 110, middle if boxes > 1 else y + 71 + 12 * (row - 1.5), "", 1.5, arrow=True)
+                panel.dot(26, middle, 11, "q" if asks == "q" else "", tint=40)
+                panel.text(26, middle + 4, asks, size=12)
+                if boxes > 1:
+                    panel.box(114, middle - 12, 118, 24, "k", "K, V")
+            if boxes == 1:
+                kind, words = ("", "W_q") if asks == "x" else ("k", "K, V")
+                panel.box(114, y + 14, 118, 114, kind, words, tint=30)
+            uses = 4 // boxes
+            panel.text(288, y + 66, "each number", size=12)
+            panel.text(288, y + 86, f"serves {uses}", bold=True, size=14)
+        panels.append(panel)
+    return panels
+
+
+def running_softmax():
+    panel, seen, top = Panel(300), [], 0
+    for n, score in enumerate((2, 5, 3)):
+        x, old = 8 + 114 * n, top
+        seen.append(score)
+        top = max(seen)
+        panel.text(x + 48, 18, f"score {score} arrives", bold=True)
+        panel.text(x + 48, 40, f"largest: {top}", size=12)
+        for m, one in enumerate(seen):
+            tall = 130 * exp(one - top)
+            panel.bar(x + 32 * m + 4, 200 - tall, 24, tall, "main" if m == n else "")
+            panel.text(x + 32 * m + 16, 194 - tall, f"{exp(one - top):.2f}", size=11.5)
+            panel.text(x + 32 * m + 16, 218, f"{one}", size=12, quiet=True)
+        panel.line(x, 201, x + 98, 201, "", 1)
+        if n:
+            panel.text(x + 48, 248, f"old sum × {exp(old - top):.2f}", size=12)
+        panel.text(x + 48, 270, f"sum {sum(exp(one - top) for one in seen):.2f}", bold=True, size=14)
+    panel.text(10, 293, "a bar is exp(score − largest)", at="start", size=12, quiet=True)
+    return [panel]
+
+
+def to_and_from_memory():
+    """Drawn to scale: a head of width 64 reads 1,024 tokens."""
+    n, d, panels = 1024, 64, []
+    for title, stored in (("explicit", True), ("fused", False)):
+        panel, long = Panel(336, title), 96
+        thin = long * d / n
+        panel.box(4, 32, 332, 142, "", "", tint=4)
+        panel.text(14, 50, "HBM", at="start", size=12, quiet=True)
+        panel.box(4, 240, 332, 50, "", "", tint=12)
+        panel.text(14, 258, "SRAM", at="start", size=12, quiet=True)
+        squares = (("scores", 126), ("weights", 238)) if stored else ()
+        for name, middle in (("q", 24), ("k", 44), ("v", 64), ("z", 316)):
+            panel.box(middle - thin / 2, 58, thin, long, name if name != "z" else "main", tint=70)
+            panel.text(middle, 170, name, size=12)
+            panel.line(middle, *((176, middle, 238) if name != "z" else (238, middle, 176)), "", 2, arrow=True)
+        for name, middle in squares:
+            panel.box(middle - long / 2, 58, long, long, "main", name, tint=30)
+            panel.line(middle - 16, 238, middle - 16, 176, "main", 3, arrow=True)
+            panel.line(middle + 16, 176, middle + 16, 238, "main", 3, arrow=True)
+        if not stored:
+            for middle in (150, 170, 190):
+                panel.box(middle - 6, 248, 12, 12, "main", tint=70)
+            panel.text(170, 280, "tiles, one after the other", size=12)
+        total = 4 * n * d + (4 * n * n if stored else 0)
+        panel.text(WIDE / 2, 314, f"{total:,} numbers travel", bold=True)
+        panels.append(panel)
+    return panels
 
 
 def cache_and_sharing():
@@ -105,6 +188,9 @@ def all_reduce():
 
 DRAWINGS = (
     counting_cost,
+    used_again,
+    running_softmax,
+    to_and_from_memory,
     cache_and_sharing,
     append,
     across_machines,
