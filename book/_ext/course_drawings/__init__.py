@@ -3,6 +3,8 @@
 Numbers in them are computed here, from the running example.
 """
 
-from course_drawings import cost, current, heads, ideas, layer
+from course_drawings import cost, current, heads, ideas, layer, state_and_index
 
-DRAWINGS = {one.__name__: one for part in (heads, layer, cost, current, ideas) for one in part.DRAWINGS}
+DRAWINGS = {
+    one.__name__: one for part in (heads, layer, cost, current, state_and_index, ideas) for one in part.DRAWINGS
+}

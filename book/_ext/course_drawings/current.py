@@ -1,4 +1,4 @@
-"""Attention in current models."""
+"""Attention in current models: silent heads and latents."""
 
 from math import atan2, cos, exp, log, pi, sin
 
@@ -250,78 +250,6 @@ def size_of_keys():
     return panels
 
 
-def overwrite():
-    cache, state = Panel(280, "KV cache: a row for each token"), Panel(280, "state: always the same size")
-    for n, tokens in enumerate((2, 5, 10)):
-        x = 20 + 110 * n
-        cache.text(x + 40, 268, f"{tokens} tokens", size=12)
-        for row in range(tokens):
-            cache.box(x, 232 - 20 * row, 38, 16, "k", tint=35)
-            cache.box(x + 40, 232 - 20 * row, 38, 16, "v", tint=35)
-    for n, tokens in enumerate((2, 5, 10)):
-        x = 20 + 110 * n
-        state.text(x + 40, 268, f"{tokens} tokens", size=12)
-        for row in range(3):
-            for column in range(4):
-                state.box(x + 20 * column, 192 + 20 * row, 18, 18, "main", tint=20 + 22 * n + 9 * ((row + column) % 2))
-    state.text(10, 44, "each token writes", at="start", size=12)
-    for row, number in enumerate((0, 1, 0)):
-        state.box(132, 62 + 20 * row, 18, 18, "k", str(number), size=11, tint=35)
-    for column, number in enumerate((0, 2, 0, 2)):
-        state.box(160 + 20 * column, 34, 18, 18, "v", str(number), size=11, tint=35)
-        for row in range(3):
-            entry = number * (row == 1)
-            state.box(160 + 20 * column, 62 + 20 * row, 18, 18, "main", str(entry), size=11, tint=45 if entry else 8)
-    state.text(10, 66, "key × value", at="start", size=12)
-    state.text(10, 88, "into the state", at="start", size=12)
-    state.line(200, 126, 200, 176, "main", 2, arrow=True)
-    state.text(212, 154, "added", at="start", size=12, quiet=True)
-    return [cache, state]
-
-
-def select():
-    scores = (3, 6, 2, 9, 28, 4, 7, 3, 22, 5, 2, 31, 6, 9, 19, 12)
-    chosen = sorted(range(16), key=lambda j: -scores[j])[:4]
-    panel = Panel(330)
-    panel.text(10, 16, "1  a small index scores every key", at="start", bold=True)
-    for j, score in enumerate(scores):
-        x = 12 + 20 * j
-        panel.bar(x + 2, 74 - 1.4 * score, 12, 1.4 * score, "main" if j in chosen else "")
-        panel.box(x, 78, 16, 20, "k" if j in chosen else "hidden", tint=45)
-    for n, j in enumerate(sorted(chosen)):
-        panel.line(20 + 20 * j, 100, 76 + 62 * n, 150, "k", 2)
-        panel.box(54 + 62 * n, 152, 44, 24, "k", f"key {j}", size=11, tint=30)
-        panel.box(54 + 62 * n, 177, 44, 24, "v", "value", size=11, tint=30)
-        panel.line(76 + 62 * n, 203, 170, 250, "head-0", 2)
-    panel.text(10, 130, "2  the best four are kept", at="start", bold=True)
-    panel.text(10, 226, "3  the layer", at="start", bold=True)
-    panel.text(10, 242, "attends to these", at="start", bold=True)
-    panel.box(110, 252, 120, 28, "q", "the query")
-    panel.text(WIDE / 2, 312, "12 of 16 keys were never compared in full", size=12, quiet=True)
-    return [panel]
-
-
-def tokens_or_blocks():
-    panel, best = Panel(264), (2, 7, 9, 14, 21, 24, 27, 30)
-    for y, title, chosen in (
-        (40, "single tokens: eight pieces of memory", best),
-        (166, "blocks: two consecutive pieces", (*range(4, 8), *range(20, 24))),
-    ):
-        panel.text(10, y - 16, title, at="start", bold=True)
-        for n in range(32):
-            row, column = divmod(n, 16)
-            kind = "k" if n in chosen else "hidden"
-            panel.box(12 + 20 * column, y + 34 * row, 17, 26, kind, tint=60)
-        if chosen != best:
-            for block in range(8):
-                row, column = divmod(block, 4)
-                x = 10 + 80 * column
-                panel.path(f"M{x} {y - 2 + 34 * row}h79v30h-79z", "", 1.2)
-    panel.text(10, 124, "for latents, which all heads read", at="start", size=12, quiet=True)
-    panel.text(10, 250, "for shared KV heads, which few heads read", at="start", size=12, quiet=True)
-    return [panel]
-
-
 DRAWINGS = (
     say_nothing,
     sink_or_gate,
@@ -334,7 +262,4 @@ DRAWINGS = (
     one_matrix_per_distance,
     one_latent,
     size_of_keys,
-    overwrite,
-    select,
-    tokens_or_blocks,
 )
