@@ -202,6 +202,24 @@ def one_matrix_per_distance():
     return [alone, rotated]
 
 
+def own_channels():
+    panel = Panel(250)
+    for h in range(3):
+        x = 12 + 112 * h
+        panel.text(x + 46, 18, f"query of head {h}", size=12)
+        panel.box(x, 26, 62, 30, "q", "128", tint=20)
+        panel.box(x + 64, 26, 28, 30, "q", "64", tint=60, size=12)
+        panel.line(x + 31, 58, 84 + 26 * h, 166, "q", 1.5)
+        panel.line(x + 78, 58, 254 + 15 * h, 166, "k", 2.5)
+    panel.text(12, 156, "absorbed", at="start", size=11.5)
+    panel.text(334, 156, "rotated", at="end", size=11.5)
+    panel.box(12, 168, 200, 32, "main", "latent: 512", tint=40)
+    panel.box(248, 168, 80, 32, "k", "key: 64", tint=60)
+    panel.text(230, 189, "+", size=15)
+    panel.text(WIDE / 2, 236, "scale of the sum: 1/√(128 + 64)", size=12)
+    return [panel]
+
+
 def one_latent():
     two, one = Panel(318, "two latents"), Panel(318, "one latent")
     unit = 1.6  # pixels for a number
@@ -260,6 +278,7 @@ DRAWINGS = (
     compress,
     two_forms,
     one_matrix_per_distance,
+    own_channels,
     one_latent,
     size_of_keys,
 )

@@ -105,7 +105,7 @@ def forget_by():
     for row, (said, left) in enumerate(
         (
             ("adding", [1.0] * 8),
-            ("decay of 0.8: forgets by age", [0.8 ** (7 - n) for n in range(8)]),
+            ("decay, α = 0.8: forgets by age", [0.8 ** (7 - n) for n in range(8)]),
             ("delta rule: forgets by key", [float(last[n] == n) for n in range(8)]),
         )
     ):
