@@ -5,5 +5,16 @@ Numbers in them are computed here, from the running example.
 
 from course_drawings import cost, current, heads, ideas, layer, machines, model, pruning, scores, state_and_index
 
-PARTS = (scores, heads, layer, model, pruning, cost, machines, current, state_and_index, ideas)  # in the order of the chapters
+PARTS = (
+    scores,
+    heads,
+    layer,
+    model,
+    pruning,
+    cost,
+    machines,
+    current,
+    state_and_index,
+    ideas,
+)  # in the order of the chapters
 DRAWINGS = {one.__name__: one for part in PARTS for one in part.DRAWINGS}
