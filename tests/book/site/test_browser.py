@@ -471,8 +471,8 @@ def test_letters_of_drawings_are_large_enough_on_a_phone(open_page, page):
 
 
 MOST_HIGH = 600  # pixels, with what stands inside: less than the screen of a laptop below the bar of the page
-HIGH = """() => [...document.querySelectorAll('article :is(figure, .mha-hv, a.large)')].filter(e => e.checkVisibility()).map(
-  e => [Math.round(e.getBoundingClientRect().height), e.outerHTML.slice(0, 120)])"""
+HIGH = """() => [...document.querySelectorAll('article :is(figure, .mha-hv, a.large)')].filter(
+  e => e.checkVisibility()).map(e => [Math.round(e.getBoundingClientRect().height), e.outerHTML.slice(0, 120)])"""
 OPTIONS = "list => [...list.options].map(one => one.value)"
 
 
