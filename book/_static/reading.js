@@ -49,5 +49,7 @@
     const opener = Object.assign(document.createElement("button"), { type: "button", className: "whole", textContent: "Open large" });
     view.querySelector('[aria-label="How it is shown"]').append(opener);
     opener.addEventListener("click", () => move(view, opener));
+    const list = view.querySelector(".main"), chosen = list.querySelector('.col [aria-pressed="true"]');
+    list.scrollTop = chosen.offsetTop - list.offsetTop - (list.clientHeight - chosen.offsetHeight) / 2; // where it scrolls
   }
 })();

@@ -65,6 +65,7 @@
   }
 
   figures.cache = {
+    layout: "beside",
     start: { model: "Llama 3.1 8B", tokens: 3, context: 8192, batch: 1, bits: 16, layers: 32, kv: 8, width: 128 },
     controls: [
       { name: "model", label: "Model", choices: [...Object.keys(presets.models), OWN] },

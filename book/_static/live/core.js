@@ -1,6 +1,7 @@
 /* Figures that can be moved. A page holds <figure class="mha-live" data-live="cache">; the script of that name puts
    { start, controls, compute, draw, say } into mhaLive.figures. `compute` is plain arithmetic on the settings, so that a
-   test can ask it the same as the package; `draw` makes a picture of what was found, `say` tells it in words. */
+   test can ask it the same as the package; `draw` makes a picture of what was found, `say` tells it in words. A figure
+   that would be higher than a screen names a `layout`, a class of live.css. */
 (() => {
   "use strict";
   const live = (window.mhaLive = { figures: {}, presets: {} });
@@ -149,6 +150,7 @@
     controls.append(...made.filter((one) => !buttons.includes(one)).map((one) => one.node));
     if (buttons.length) controls.append(live.element("div", { className: "buttons" }, buttons.map((one) => one.node)));
     place.querySelector(".still")?.remove();
+    if (what.layout) place.classList.add(what.layout);
     place.prepend(controls, picture, said);
     place.mha = figure;
     show();

@@ -110,13 +110,14 @@
     const ariaLabel = "The mask, a row for each query. Arrow keys move, space hides or shows.";
     const grid = element("div", { className: "cells", role: "group", ariaLabel }, head, ROWS.map((i) => [
       label(i + 1), ROWS.map((j) => cell(s, found, figure, i, j)), label(found.leak[i].toFixed(2))]));
-    const [shape, dtype, means, empty] = FACTS[s.library];
-    const fact = (dt, dd) => element("div", {}, element("dt", { textContent: dt }), element("dd", { textContent: dd }));
+    const facts = ["Shape", "Dtype", "Meaning", "An empty row reads"].map((name, n) => element("div", {},
+      element("dt", { textContent: name }), element("dd", { textContent: FACTS[s.library][n] })));
     return element("div", {}, grid, element("p", { className: "alarm", textContent: noted(found) }), code(found.code),
-      element("dl", {}, fact("Shape", shape), fact("Dtype", dtype), fact("Meaning", means), fact("An empty row reads", empty)));
+      element("dl", {}, facts));
   }
 
   figures.masks = {
+    layout: "wide",
     example: { q: Q, k: K },
     start: { preset: "causal", library: SDPA, mask: drawnBy("causal") },
     controls: [

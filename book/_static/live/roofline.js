@@ -59,6 +59,7 @@
   }
 
   figures.roofline = {
+    layout: "beside",
     start: { machine: "H100", peak: 989.5, bandwidth: 3350, width: 4096, context: 4096, batch: 1, tokens: 1, share: 1, bits: 16 },
     controls: [
       { name: "machine", label: "Machine", choices: [...Object.keys(MACHINES), OWN] },

@@ -92,6 +92,7 @@
   const LABELS = [[195, "pair"], [211, "query"], [225, "key"]];
 
   figures.rope = {
+    layout: "beside",
     token: X,
     start: { i: 14, j: 10, base: 10000, layout: "half" },
     controls: [

@@ -84,6 +84,7 @@
   };
 
   figures.split = {
+    layout: "beside",
     start: { step: 1, beside: "view alone" },
     controls: [
       { name: "step", label: "Step", min: 1, max: 8, text: (n) => `${n} of 8` },

@@ -36,6 +36,7 @@
   const listed = (s) => s.written.map(([key, value]) => `${key} → ${value}`).join(", ") || "nothing yet";
 
   figures.state = {
+    layout: "beside",
     start: { key: "key 1", value: "a", erase: false, alpha: 1, beta: 1, written: [] },
     controls: [
       { name: "key", label: "Key", choices: Object.keys(KEYS) },

@@ -22,7 +22,7 @@ SHOTS = ROOT / "_build" / "screenshots"
 NOTEBOOKS = sorted(f"notebooks/{path.name}" for path in (SITE / "notebooks").glob("*.html"))
 CHAPTERS = [page for page in NOTEBOOKS if re.match(r"notebooks/\d\d_", page)]  # without side rooms
 PAGES = [*sorted(f"book/{path.name}" for path in (SITE / "book").glob("*.html")), *NOTEBOOKS, "search.html"]
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1280, 900), "laptop": (1366, 768), "phone": (390, 844)}
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 UNREADY = """() => {
   const shown = [...document.querySelectorAll('.math')].filter(e => e.textContent.trim());
@@ -468,6 +468,59 @@ WITH_DRAWINGS = [
 def test_letters_of_drawings_are_large_enough_on_a_phone(open_page, page):
     tab, _ = open_page(page, "phone")
     assert tab.evaluate(LETTERS) == []
+
+
+MOST_HIGH = 600  # pixels, with what stands inside: less than the screen of a laptop below the bar of the page
+HIGH = """() => [...document.querySelectorAll('article :is(figure, .mha-hv, a.large)')].filter(
+  e => e.checkVisibility()).map(e => [Math.round(e.getBoundingClientRect().height), e.outerHTML.slice(0, 120)])"""
+OPTIONS = "list => [...list.options].map(one => one.value)"
+
+
+def too_high(tab):
+    """Figures that are seen and do not fit a screen; on a page without any, nothing would be measured."""
+    heights = tab.evaluate(HIGH)
+    assert heights
+    return [(high, what) for high, what in heights if high > MOST_HIGH]
+
+
+def choices(figure):
+    """Set each control of a figure to its ends, or to each of its values where they are a list."""
+    for one in figure.locator(".controls :is(select, input, button)").all():
+        kind = one.evaluate("e => e.type")
+        if kind == "select-one":
+            for value in one.evaluate(OPTIONS):
+                yield one.select_option(value)
+        elif kind == "range":
+            for end in ("min", "max"):
+                yield one.evaluate(MOVED, one.get_attribute(end))
+        else:
+            for _ in range(3):
+                yield one.click() if one.is_enabled() else None
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_no_figure_is_higher_than_a_screen_whatever_is_chosen(open_page, page):
+    tab, problems = open_page(page, "laptop")
+    tab.evaluate("document.querySelectorAll('a.large img').forEach(one => { one.loading = 'eager'; })")
+    tab.wait_for_function("[...document.querySelectorAll('a.large img')].every(one => one.complete)")
+    assert too_high(tab) == []
+    for figure in tab.locator("figure.mha-live").all():
+        for _ in choices(figure):
+            assert figure.bounding_box()["height"] <= MOST_HIGH, figure.locator(".said").inner_text()
+    for view in tab.locator(".mha-hv").all():
+        for name in ("Matrix", "Lines", "All heads of the layer"):
+            view.get_by_role("button", name=name).click()
+            assert view.bounding_box()["height"] <= MOST_HIGH, name
+    assert problems == []
+
+
+def test_a_figure_that_is_too_high_is_found(browser):
+    with browser.new_context() as context:
+        tab = context.new_page()
+        heights = {"a": 600, "b": 601}
+        tab.set_content("<article>" + "".join(
+            f'<figure id="{name}" style="height: {high}px"></figure>' for name, high in heights.items()))  # fmt: skip
+        assert [(high, what[:14]) for high, what in too_high(tab)] == [(601, '<figure id="b"')]
 
 
 WITH_FIGURES = [page for page in NOTEBOOKS if 'class="large by-day"' in (SITE / page).read_text(encoding="utf-8")]
