@@ -3,13 +3,26 @@
 Numbers in them are computed here, from the running example.
 """
 
-from course_drawings import cost, current, heads, ideas, layer, machines, model, pruning, scores, state_and_index
+from course_drawings import (
+    cost,
+    current,
+    heads,
+    ideas,
+    layer,
+    machines,
+    model,
+    pruning,
+    reading,
+    scores,
+    state_and_index,
+)
 
 PARTS = (
     scores,
     heads,
     layer,
     model,
+    reading,
     pruning,
     cost,
     machines,

@@ -2,7 +2,7 @@
 
 from course_first import WIDE, Panel
 
-from course_drawings.parts import HEADS, one_of_heads, table, words_in_boxes
+from course_drawings.parts import HEADS, one_of_heads, table
 from mha.reference import EXAMPLE, attention, matmul, multi_head_attention
 
 
@@ -174,23 +174,6 @@ def depth_and_norms():
     return panels
 
 
-def reading_heads():
-    words = ["the", "river", "bank", ",", "the", "river", "?"]
-    panel = Panel(270)
-    panel.text(WIDE / 2, 16, "an induction head", bold=True)
-    middles = words_in_boxes(panel, words, 128, ["", "k", "v", "", "", "q", "hidden"], x=4, wide=332)
-    second, first, after = middles[5], middles[1], middles[2]
-    panel.path(f"M{second} 126C{second} 26 {first} 26 {first} 126", "hidden", 1.5)
-    panel.text((second + first) / 2, 46, "1  finds an earlier copy", size=12, quiet=True)
-    panel.path(f"M{second} 126C{second} 72 {after} 72 {after} 126", "head-1", 4)
-    panel.text((second + after) / 2, 110, "2  reads what came next", size=12)
-    for now, before in zip(middles[1:6], middles[:5], strict=True):
-        panel.path(f"M{now} 156C{now} 192 {before} 192 {before} 156", "head-0", 2.5)
-    panel.text(WIDE / 2, 214, "a previous-token head: one step back, always", size=12)
-    panel.text(WIDE / 2, 250, "What will the model say after the second river?", size=12.5, bold=True)
-    return [panel]
-
-
 def pruning_heads():
     panels = []
     for title, useful in (("two redundant heads", True), ("two useless heads", False)):
@@ -231,7 +214,6 @@ DRAWINGS = (
     basis,
     meet,
     depth_and_norms,
-    reading_heads,
     pruning_heads,
     cut_heads,
 )
