@@ -34,7 +34,8 @@
 
   const amount = (bytes) => {
     const [unit, size] = bytes >= GIB ? ["GiB", GIB] : bytes >= 2 ** 20 ? ["MiB", 2 ** 20] : ["KiB", 2 ** 10];
-    return `${(bytes / size).toPrecision(3)} ${unit}`;
+    const many = bytes / size;
+    return `${many < 1000 ? many.toPrecision(3) : Math.round(many).toLocaleString("en-US")} ${unit}`;
   };
 
   function slots(s) {
