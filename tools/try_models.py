@@ -213,7 +213,8 @@ def page(rows):
     lines = [
         "(models)=", "# Models of Transformers, tried", "",
         f"A program built small models of {len(rows)} types that Transformers has, with random parameters. It replaced "
-        "every attention that it knows with a layer of `mha`, and compared the outputs, with padding, on both kernels.", "",
+        "every attention that it knows with a layer of `mha`, and compared the outputs, with padding, on both "
+        "kernels.", "",
         f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
         f"number), **{count['different']}** give other numbers, and {count['refused']} are refused, with the reason "
         f"and a way out. {count['not tried']} have no attention, or the program could not build them small.", "",
