@@ -38,7 +38,7 @@ The code is in `mha/course/bugs`; `True` in a mask means "may look".
 ## By symptom
 
 If you know what you see, but not what causes it, start here. Each symptom in this table links to its causes on the
-[Symptoms](symptoms.md) page, with a test and a fix for each cause. Beside the symptom are the bugs that cause it.
+[Symptoms](symptoms.md) page, with a test and a fix for each cause. The second column names the bugs.
 
 | what you see | the bug may be |
 |---|---|
@@ -57,9 +57,9 @@ FILTER = """
 START = """# Debugging attention by symptom: what do you see?
 
 Find what you see. The causes follow in order of likelihood. For each cause there is a short test, **true if this is the
-cause**, and a fix in plain torch. If the package has code for the same, that code follows. The tests of the course
-execute every line: on a small example with the bug the test is true, and after the fix the example is right. Replace
-the names with your own tensors and functions.
+cause**, and a fix in plain torch. If the package can do the same, its code follows. The tests of the course execute
+every line: on a small example with the bug the test is true, and after the fix the example is right. Replace the names
+with your own tensors and functions.
 
 The names are the same everywhere: `q`, `k`, `v` have the shape `(b, h, n, d)`, and `x` has `(b, n, m)`; `scores` and
 `weights` end with the axes `(i, j)`, query and key. In `see` and `keep`, True means *may look*, and in `hide` it means

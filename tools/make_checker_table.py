@@ -23,19 +23,19 @@ MUTANTS = json.loads((ROOT / "benchmarks" / "mutants.json").read_text("utf8"))
 HEAD = """# The checkers and the wrong answers they catch
 
 A checker that says "correct" to a wrong answer is worse than none. So every checker of this course comes with wrong
-answers: finite, of the right shape, made of the mistakes that people really make. A program passes each of them to its
-checker and writes this page (`python tools/make_checker_table.py`); a test repeats it. *Caught* means rejected. *Named*
-means that the reader is told which mistake it looks like.
+answers that are finite, have the right shape, and repeat mistakes that people really make. A program passes each of
+them to its checker and writes this page (`python tools/make_checker_table.py`); a test repeats it. *Caught* means
+rejected. *Named* means that the reader is told which mistake it looks like.
 
 After the values, each checker compares the gradients of the inputs and tries a second number type, wherever the
-exercise has them, and then inputs that it draws: other sizes, very large and very small numbers, empty rows, all that
+exercise has them. Then it draws inputs of its own: other sizes, very large and very small numbers, empty rows, all that
 the text allows.
 
-Those wrong answers were thought of by people. A second program thinks of nothing: it changes our own solution in every
-way it knows, one thing at a time (an operator, a constant, an axis, a comparison, a term or a call left out, arguments
+People thought of those wrong answers. A second program thinks of nothing: it changes our own solution in every way it
+knows, one thing at a time (an operator, a constant, an axis, a comparison, a term or a call left out, arguments
 exchanged, an argument ignored, a first result kept), and asks the checker (`make mutants`). A change that gives the
-solution's result on 1,000 drawn inputs is none, and is not counted. The column *by machine* says how many of
-the others were rejected. `mha.course.exercises.progress()` shows what you have solved yourself.
+solution's result on 1,000 drawn inputs is no mistake, and is not counted. The column *by machine* says how many of the
+others were rejected. `mha.course.exercises.progress()` shows what you have solved yourself.
 """
 
 

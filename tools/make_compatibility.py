@@ -38,11 +38,11 @@ NAMES = [name for name in LAYERS if name != "plain, half the heads"]
 HEAD = """# What goes together
 
 Which layer takes a cache, can lose heads, or can be spread over processes? Nobody typed this table. A program builds
-each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test repeats it. *Yes* means: it ran, and
-its numbers were those that they must be. *No* means: the layer refused, and its reason is below. That is a limit of
-this package and not always of the idea: gated heads, heads with a sink and latent heads are spread over GPUs every day.
-The column of the fused kernel is a count: does torch's own attention kernel run, or the explicit formula, which
-materializes all weights?
+each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test repeats it. *Yes* means that it ran and
+gave the right numbers. *No* means that the layer refused; its reason is below. A refusal is a limit of this package and
+not always of the idea: gated heads, heads with a sink and latent heads are spread over GPUs every day. The column
+*fused kernel* counts calls: does torch's own attention kernel run, or the explicit formula, which materializes all
+weights?
 
 [Chapter 26](../notebooks/26_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
 [a table of their own](#attention-of-other-libraries).
@@ -59,7 +59,7 @@ number is a limit: in every setting the largest difference, divided by the large
 
 *Parameters*: there and back, not one bit has changed. *Values*: their parameters in our layer, and ours in their
 module, give the same outputs. *Gradients*: those of all parameters are the same. *Cache*: a causal sequence is fed in
-three chunks, with our cache and with theirs. A dash means: not compared, because the class has no cache.
+three chunks, with our cache and with theirs. A dash means that the class has no cache.
 """
 
 

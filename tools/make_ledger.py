@@ -28,10 +28,10 @@ HEAD = """# The claims ledger
 
 Tutorials, lectures and papers say many things about attention. Here are {count} of them in our own words, each with a
 verdict and with the cell that decides it. A claim is *confirmed*, *true with a condition*, *corrected* (the fact is
-right and the words are not), *refuted*, or *open*: it needs published models or it is history, and nothing here can
-decide it. The cells are executed by the tests. Where a cell of ours disagrees with a famous text, the cell wins; where
-you disagree with a cell, change it and see. The course has done so for its own conclusions: its
-referee report, `benchmarks/referee.md`, says what was changed and which of them turned around.
+right, but the words are not), *refuted*, or *open* (it needs published models or it is history, and nothing here can
+decide it). The cells are executed by the tests. Where a cell of ours disagrees with a famous text, the cell wins; where
+you disagree with a cell, change it and see. The course has done so for its own conclusions: its referee report,
+`benchmarks/referee.md`, says what was changed and which conclusions turned around.
 
 {choice}
 

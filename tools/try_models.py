@@ -212,11 +212,12 @@ def page(rows):
     count = Counter(row.verdict for row in rows)
     lines = [
         "(models)=", "# Models of Transformers, tried", "",
-        f"A program built {len(rows)} types of models of Transformers small, with random weights. It put layers of "
-        "`mha` into every attention that is known here, and compared the outputs, with padding, on both kernels.", "",
+        f"A program built small models of {len(rows)} types that Transformers has, with random parameters. It replaced "
+        "every attention that it knows with a layer of `mha`, and compared the outputs, with padding, on both "
+        "kernels.", "",
         f"**{count['equal']} types** give the same numbers (the largest difference is below {LIMIT:.0e} of the largest "
-        f"number), **{count['different']}** give other numbers, and {count['refused']} are refused with the reason and "
-        f"the way out. {count['not tried']} have no attention, or could not be built small by this program.", "",
+        f"number), **{count['different']}** give other numbers, and {count['refused']} are refused, with the reason "
+        f"and a way out. {count['not tried']} have no attention, or the program could not build them small.", "",
         "## Equal", "", "| type | attention taken | |", "|---|---|---|",
     ]  # fmt: skip
     lines += [f"| `{row.kind}` | {named(row.taken)} | {row.said} |" for row in rows if row.verdict == "equal"]

@@ -5,7 +5,7 @@ It is ``.mha_progress.json`` in the home folder, or the file that the variable `
     {
      "version": 2,
      "solved": {"masking.check_causal": "2026-05-01T18:30:00+00:00", "split_and_merge.check_split": null},
-     "quiz": {"masking": {"right": 4, "of": 5, "first": "2026-05-01T18:45:00+00:00"}}
+     "quiz": {"masking": {"right": 4, "of": 6, "first": "2026-05-01T18:45:00+00:00"}}
     }
 
 - ``version``: of this format. Files of version 1, a list of names under ``solved``, are read and carried over.

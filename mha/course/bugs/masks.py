@@ -177,7 +177,7 @@ MASKS = (
     Exhibit(
         "The softmax before the mask",
         "The mask seems to work: hidden tokens get the weight zero.",
-        "A reader who asks for the right order of the two lines.",
+        "A reader who asks which of the two lines comes first.",
         softmax_before_the_mask,
         hidden_before_the_softmax,
         hidden_scores_change_nothing,

@@ -79,7 +79,7 @@ SELECTING = (
     ),
     Exhibit(
         "Chosen, then hidden",
-        "Outputs for the first tokens of a prompt are poor, and good for the last ones; token by token, all are right.",
+        "Outputs are poor for the first tokens of a prompt and good for the last ones; token by token, all are right.",
         "People who count the keys that each query reads.",
         choose_then_hide,
         hide_then_choose,

@@ -76,7 +76,7 @@ check_part = Exercise(
         "every process took the first channels: where does `rank` come in?": (
             lambda x, q, k, v, o, h, _, p: _part(x, q, k, v, o, h, 0, p)
         ),
-        "the term was divided by the number of processes: it is a sum, no mean": lambda *a: _part(*a) / a[7],
+        "the term was divided by the number of processes: it is a sum, not a mean": lambda *a: _part(*a) / a[7],
         "w_o lost its cut: these are the first rows for every process": (
             lambda *a: _part(*a, rows=slice(0, len(a[4]) // a[7]))
         ),

@@ -46,7 +46,7 @@ check_mask = Exercise(
     cases=_paddings,
     legal=_any_padding,
     mistakes={
-        "the triangle is aligned to the first key: with a cache it belongs to the last": (
+        "the triangle is aligned to the first key: with a cache, it must end at the last": (
             lambda f, old, new: _mask(f, old, new, start=0)
         ),
         "the padding is visible": lambda f, old, new: _mask([0] * len(f), old, new),
@@ -157,9 +157,9 @@ check_rotation = Exercise(
     cases=_heads,
     legal=_any_heads,
     mistakes={
-        "this rotates b towards a: the transpose is wanted": lambda a, b: _turn(b, a),
+        "this rotates b toward a: the transpose is wanted": lambda a, b: _turn(b, a),
         "svd returns V transposed already, and it was transposed again": _wrong_product,
-        "the singular values are still in it: this is aᵀ b, no rotation": lambda a, b: a.mT @ b,
+        "the singular values are still in it: this is aᵀ b, not a rotation": lambda a, b: a.mT @ b,
         "this is least squares: it stretches, and W_o cannot undo that without harm": (
             lambda a, b: torch.linalg.lstsq(a, b).solution
         ),

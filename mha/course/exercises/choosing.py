@@ -37,7 +37,7 @@ check_paired = Exercise(
     ],
     legal=_any_results,
     mistakes={
-        "not paired: the standard deviations of both layers came together": _unpaired,
+        "not paired: the standard deviations of both layers were combined": _unpaired,
         "divided by n, not by n − 1": lambda a, b: _paired(a, b, deviation=pstdev),
         "how far single seeds scatter, not their mean: √n is missing": lambda a, b: _paired(a, b, root=False),
         "1.96 is for many seeds; for a few, Student's value is larger": lambda a, b: _paired(a, b, factor=1.96),
@@ -52,7 +52,7 @@ check_paired = Exercise(
         "2 is for many seeds; for a few, Student's value is larger": lambda a, b: _paired(a, b, factor=2.0),
         "Student's value is left out": lambda a, b: _paired(a, b, factor=1.0),
         "the variance in place of the standard deviation": lambda a, b: _paired(a, b, deviation=variance),
-        "the means of the two layers, no interval": lambda a, b: (mean(a), mean(b)),
+        "the means of the two layers, not an interval": lambda a, b: (mean(a), mean(b)),
     },
     next_step="Next: make the baseline as large as the new layer.",
 )

@@ -42,7 +42,7 @@ check_unlike = Exercise(
         "the mean is taken over the channels of a token, not over the tokens": lambda x: _unlike(x, axis=-1),
         "the mean is taken over the batch: sequences have nothing to do with each other": lambda x: _unlike(x, axis=0),
         "a share of squares: the square root is missing": lambda x: _unlike(x, power=1.0),
-        "how large the rest is, and not as a share of the whole": lambda x: _size(x - x.mean(-2, keepdim=True)),
+        "the size of the rest, not its share of the whole": lambda x: _size(x - x.mean(-2, keepdim=True)),
         "the share that the tokens have in common": lambda x: _size(x.mean(-2, keepdim=True).expand_as(x)) / _size(x),
         "divided by the size of the mean, not of the tokens": lambda x: (
             _size(x - x.mean(-2, keepdim=True)) / _size(x.mean(-2, keepdim=True).expand_as(x))

@@ -41,15 +41,15 @@ check_shift = Exercise(
         "the labels are the input: nothing has to be guessed": lambda t: [t[:, :-1], t[:, :-1]],
         "input and labels have changed places": lambda t: [t[:, 1:], t[:, :-1]],
         "the labels are two positions ahead instead of one": lambda t: [t[:, :-1], t.roll(-2, 1)[:, :-1]],
-        "the labels are shifted the wrong way: the past is to be guessed": lambda t: [
+        "the labels are shifted the wrong way: the model must guess the past": lambda t: [
             t[:, :-1],
             t.roll(1, 1)[:, :-1],
         ],
-        "the stop sign is no label, so the model never learns to stop": lambda t: [
+        "the stop sign is not a label, so the model never learns to stop": lambda t: [
             t[:, :-1],
             t[:, 1:].masked_fill(t[:, 1:] == STOP, 0),
         ],
-        "the start sign is no input, so the model does not know where to begin": lambda t: [
+        "the start sign is not in the input, so the model does not know where to begin": lambda t: [
             t[:, :-1].masked_fill(t[:, :-1] == START, 0),
             t[:, 1:],
         ],

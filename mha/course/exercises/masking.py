@@ -85,7 +85,7 @@ check_weights = Exercise(
         "the weights are erased after the softmax: the rows do not sum to one, and the future is still in their size": (
             lambda s, m: s.softmax(-1) * m
         ),
-        "the hidden scores are set to 0 (or multiplied by 0), and e⁰ = 1 is no small weight": lambda s, m: (
+        "the hidden scores are set to 0 (or multiplied by 0), and e⁰ = 1 is not a small weight": lambda s, m: (
             s.masked_fill(~m, 0).softmax(-1)
         ),
         "a row with nothing to look at is an average of everything that is forbidden": (

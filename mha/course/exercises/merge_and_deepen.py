@@ -107,7 +107,7 @@ check_merged = Exercise(
         "the decoder's own values were made with w_k": _of_keys,
         "the decoder's own tokens were not projected": _bare,
         "the scores are not divided by √m": lambda *a: _merged(*a, scale=1.0),
-        "half of each, where both are added": lambda *a: 0.5 * _merged(*a),
+        "half of each is taken: the two are added": lambda *a: 0.5 * _merged(*a),
         "only the decoder's own tokens, no memory": lambda *a: _merged(*a, share=0.0),
         "w_o is left out": lambda x, memory, q, k, v, o: _merged(x, memory, q, k, v, torch.eye(len(o)).to(o)),
     },

@@ -26,7 +26,7 @@ check_channels = Exercise(
     cases=lambda: [(2, 3, 1), (4, 2, 2), (3, 4, 3), (5, 2, 1)],
     legal=_any_channels,
     mistakes={
-        "channels beyond the ends wrap round to the other end": lambda h, d, o: _channels(
+        "channels beyond the ends wrap around to the other end": lambda h, d, o: _channels(
             h, d, o, edge=lambda rows, n: rows % n
         ),
         "the first and the last channel are repeated beyond the ends": lambda h, d, o: _channels(
@@ -93,7 +93,7 @@ check_widen = Exercise(
     cases=_heads,
     legal=_any_heads,
     mistakes={
-        "the ends wrap round: the first head reads from the last": lambda x, o: _widen(x, o, mode="circular"),
+        "the ends wrap around: the first head reads from the last": lambda x, o: _widen(x, o, mode="circular"),
         "the outermost channel is repeated where zeros belong": lambda x, o: _widen(x, o, mode="replicate"),
         "the ends are reflected: the first head reads itself twice": lambda x, o: _widen(x, o, mode="reflect"),
         "the neighbors' channels are in the wrong order": lambda x, o: _widen(x, o, flip=True),

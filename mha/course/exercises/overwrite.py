@@ -219,13 +219,13 @@ check_delta_chunk = Exercise(
         "β is missing on the right side": lambda q, k, v, b, s: _written(
             q, k, s, _solved((b[:, None] * k @ k.T).tril(-1), v - k @ s)
         ),
-        "β stands at the columns of the system: the token that writes has its own": lambda q, k, v, b, s: _written(
+        "β multiplies the columns of the system: it belongs to the rows": lambda q, k, v, b, s: _written(
             q, k, s, _solved((b * (k @ k.T)).tril(-1), b[:, None] * (v - k @ s))
         ),
         "the system holds the diagonal twice: tril(…, -1) leaves it out": lambda q, k, v, b, s: _written(
             q, k, s, _solved((b[:, None] * k @ k.T).tril(), b[:, None] * (v - k @ s))
         ),
-        "the system is multiplied with the right side, not solved": lambda q, k, v, b, s: _written(
+        "the system is multiplied by the right side, not solved": lambda q, k, v, b, s: _written(
             q, k, s, (torch.eye(len(k)).to(k) + (b[:, None] * k @ k.T).tril(-1)) @ (b[:, None] * (v - k @ s))
         ),
         "the sign of the system is wrong: what others have written is added": lambda q, k, v, b, s: _written(

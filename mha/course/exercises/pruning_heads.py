@@ -105,10 +105,10 @@ check_cut = Exercise(
         ),
         "the heads in the list are removed instead of kept": lambda v, o, h, keep: _cut(v, o, h, _others(h, keep)),
         "the heads are in the order of the list": _cut,
-        "the first heads are kept, so many as the list has": lambda v, o, h, keep: _cut(
+        "the first heads are kept, as many as the list has": lambda v, o, h, keep: _cut(
             v, o, h, list(range(len(keep)))
         ),
-        "the channels of a head are taken from all over: they are neighbors": (
+        "the channels of a head are taken from all over, but they are neighbors": (
             lambda v, o, h, keep: [_scattered(v, h, sorted(keep)), _scattered(o.T, h, sorted(keep)).T]
         ),
         "w_v keeps the chosen heads and w_o the others": (

@@ -50,8 +50,8 @@ check_previous = Exercise(
         "the first token counts as a miss: it has no token before it": lambda w: (
             (w[:, 1:].argmax(-1) == torch.arange(w.shape[1] - 1)).sum(-1) / w.shape[1]
         ),
-        "it counts looks at the token itself": lambda w: _agrees(w[:, 1:].argmax(-1), torch.arange(1, w.shape[1])),
-        "it counts looks at the token two steps back": lambda w: _agrees(
+        "looks at the token itself are counted": lambda w: _agrees(w[:, 1:].argmax(-1), torch.arange(1, w.shape[1])),
+        "looks at the token two steps back are counted": lambda w: _agrees(
             w[:, 2:].argmax(-1), torch.arange(w.shape[1] - 2)
         ),
         "this is the mean weight on the previous token, not how often it is the largest": (

@@ -108,7 +108,7 @@ check_balance = Exercise(
         "multiplied by the number of routed heads: the units of the released code": (
             lambda p, g: p.shape[1] * _means(p, _served(g)).sum()
         ),
-        "the counts are squared: nothing of it has a gradient": lambda p, g: _means(_served(g), _served(g)).sum(),
+        "the counts are squared: none of this has a gradient": lambda p, g: _means(_served(g), _served(g)).sum(),
         "the probabilities are squared: the choice is not used": lambda p, g: _means(p, p).sum(),
         "each sequence is balanced for itself": lambda p, g: (p.mean(2) * _served(g).mean(2)).sum(1).mean(),
         "the largest share is taken, not the sum over the heads": lambda p, g: _means(p, _served(g)).max(),

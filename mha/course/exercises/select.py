@@ -51,7 +51,7 @@ check_chosen = Exercise(
             _best(s.masked_fill(~_past(s), 0), k) & _past(s)
         ),
         "the k smallest scores are chosen": lambda s, k: _best((-s).masked_fill(~_past(s), -torch.inf), k) & _past(s),
-        "each key chooses its queries: the k largest are taken along the rows axis": lambda s, k: (
+        "each key chooses its queries: the k largest are taken along the axis of queries": lambda s, k: (
             _best(s.masked_fill(~_past(s), -torch.inf).T, k).T & _past(s)
         ),
         "a query may not choose itself": lambda s, k: _chosen(s, k) & ~torch.eye(len(s)).bool(),

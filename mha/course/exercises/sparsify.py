@@ -55,7 +55,7 @@ check_heads = Exercise(
         "hidden too late, then divided by the sum: that works for softmax only": lambda s, a, m: _hidden_late(
             s, a, m, again=True
         ),
-        "True was taken for hidden": lambda s, a, m: _weights(s, a, ~m),
+        "True was read as hidden": lambda s, a, m: _weights(s, a, ~m),
         "hidden scores are 0: an ordinary score": lambda s, a, m: entmax(s * m, 1 + a.sigmoid()),
         "softmax in every head": lambda s, a, m: s.masked_fill(~m, -torch.inf).softmax(-1),
         "α = 1.5 in every head": lambda s, a, m: entmax(s.masked_fill(~m, -torch.inf), 1.5),

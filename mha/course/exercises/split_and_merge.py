@@ -134,7 +134,7 @@ check_fold = Exercise(
             lambda mask, heads: mask.any(0, keepdim=True).expand(len(mask) * heads, -1, -1)
         ),
     },
-    next_step="In this order torch's own layer wants its masks, too.",
+    next_step="Torch's own layer wants its masks in this order, too.",
 )
 
 

@@ -89,7 +89,7 @@ check_qk_norm = Exercise(
             g * F.normalize(q, p=1, dim=-1) @ F.normalize(k, p=1, dim=-1).mT
         ),
     },
-    next_step="Now no training can make them large.",
+    next_step="Now no training step can make the scores large.",
 )
 
 

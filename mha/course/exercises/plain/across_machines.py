@@ -79,7 +79,7 @@ check_seconds = Plain(
     ],
     legal=_any_machine,
     mistakes={
-        "the tensor goes round once: in a ring the terms go round, then the sums": lambda o, n, b, p, s, w: _seconds(
+        "the tensor goes around once: in a ring the terms go around, then the sums": lambda o, n, b, p, s, w: _seconds(
             o, n / 2, b, p, s, w
         ),
         "one device would send to itself: where is (p − 1)/p?": lambda o, n, b, p, s, w: o / s / p + 2 * n * b / 8 / w,
@@ -95,7 +95,7 @@ check_seconds = Plain(
             o / s + _seconds(0, n, b, p, s, w)
         ),
         "communication is left out": lambda o, n, b, p, s, w: o / s / p,
-        "this is the larger of both: nothing is done while waiting, so they add up": lambda o, n, b, p, s, w: max(
+        "this is the larger of both: nothing is computed while waiting, so they add up": lambda o, n, b, p, s, w: max(
             o / s / p, _seconds(0, n, b, p, s, w)
         ),
         "the communication is divided by the number of devices too": lambda o, n, b, p, s, w: (

@@ -170,7 +170,7 @@ check_explicit_bytes = Plain(
         ),
         "the head outputs are not written": lambda *a: _moved(*a, ends=3),
         "one matrix of scores serves all heads": lambda *a: _moved(*a, every_head=False),
-        "numbers are counted, and not bytes": lambda *a: _moved(*a) // a[-1],
+        "numbers are counted, not bytes": lambda *a: _moved(*a) // a[-1],
     },
     next_step="Next: how many tiles does a block load?",
 )
@@ -214,8 +214,8 @@ check_tiles = Plain(
             lambda block, i, j, rows, tile: -(-max(0, min(j, block * rows + 1 + j - i)) // tile)
         ),
         "the blocks are counted from 1": lambda *a: _tiles(*a, last=0),
-        "keys are counted, and not tiles": lambda block, i, j, rows, _t: _last(block, i, j, rows),
-        "a block whose rows see nothing needs no tile, and not fewer than none": (
+        "keys are counted, not tiles": lambda block, i, j, rows, _t: _last(block, i, j, rows),
+        "a block whose rows see nothing needs no tile, not fewer than none": (
             lambda block, i, j, rows, tile: -(-min(j, min((block + 1) * rows, i) + j - i) // tile)
         ),
     },
