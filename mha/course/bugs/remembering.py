@@ -68,7 +68,7 @@ REMEMBERING = (
     ),
     Exhibit(
         "A formula without its decay",
-        "Outputs computed in chunks with the formula differ from those of the loop, more so for longer chunks.",
+        "Outputs computed in chunks with the formula differ from those of the loop, and more so for longer chunks.",
         "People who compare the outputs for one chunk with those of the loop.",
         chunk_with_a_plain_mask,
         chunk_with_its_decay,
