@@ -143,7 +143,7 @@ def test_the_solution_of_the_final_project_is_right_and_its_stubs_are_not_solved
 
 def test_every_question_is_answered_shortly_and_shown_somewhere():
     asked = re.split(r"^### ", read(BOOK / "questions.md"), flags=re.MULTILINE)[1:]
-    assert len(asked) == 21
+    assert len(asked) == 22
     for text in asked:
         answer, proof = text.split("**Where it is shown:**")
         assert len(answer.split()) <= 160, answer.splitlines()[0]  # 150 and the question itself

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from live_figures import BOOK, SIZES, STATIC
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers import GPT2Config, GPT2Model, LlamaConfig, LlamaForCausalLM, LlamaModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
 import mha
@@ -80,7 +80,7 @@ def test_every_tab_prints_what_the_page_says(recipe, run):
 
 
 def test_every_block_is_in_a_tab_and_some_tab_needs_no_package_of_ours():
-    assert len(RECIPES) == 7
+    assert len(RECIPES) == 8
     assert len(TABS) == PAGE.count("```python")
     for name in RECIPES:
         tabs = [code for (recipe, _), code in TABS.items() if recipe == name]
@@ -411,6 +411,74 @@ def test_both_layouts_are_those_of_the_libraries(run):
     for rows in (torch.randn(24, 6), torch.randn(24)):
         assert torch.equal(recipe.to_half(rows, 3), reorder_rows(rows, 8, "half"))
         assert torch.equal(recipe.to_interleaved(rows, 3), reorder_rows(rows, 8, "interleaved"))
+
+
+# ---- Silencing and cutting heads
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("kv_heads", "dtype"), [(8, "float64"), (2, "float64"), (8, "bfloat16"), (2, "float16")])
+def test_a_model_without_heads_computes_what_it_did_with_silent_ones(run, kv_heads, dtype, bias):
+    recipe, _ = run(TABS["recipe-heads", "transformers"])
+    model, ids = llama(kv_heads, attention_bias=bias), torch.randint(99, (2, 9))
+    if bias:
+        for name, rows in model.named_parameters():
+            if name.endswith("proj.bias"):
+                nn.init.normal_(rows)
+    model = model.to(getattr(torch, dtype))
+    gone = [(0, 1), (1, 0)]
+    found = recipe.loss(model, ids, gone)
+    smaller = recipe.cut(model, gone)
+    assert recipe.loss(smaller, ids) == pytest.approx(found, abs=1e-6 if dtype == "float64" else 0.01)
+    assert recipe.loss(model, ids) != found
+    left = [layer.self_attn.k_proj.out_features for layer in smaller.model.layers]
+    assert left == [8 * kv_heads - 8] * 2
+    assert smaller.model.layers[0].self_attn.o_proj.in_features == 64 - 64 // kv_heads
+    assert smaller.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=0, eos_token_id=None).shape == (2, 12)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        model.load_state_dict(smaller.state_dict())
+    recipe.cut(model, gone).load_state_dict(smaller.state_dict())
+
+
+def test_the_hook_is_the_silence_of_our_layers_and_both_searches_remove_the_same_heads(run):
+    recipe, _ = run(TABS["recipe-heads", "transformers"])
+    ours, _ = run(TABS["recipe-heads", "mha"])
+    assert [f"model.layers.{n}.self_attn.layer" for n, _ in recipe.gone] == [path for path, _ in ours.gone]
+    assert [h for _, h in recipe.gone] == [h for _, h in ours.gone]
+    every = [(n, h) for n in range(2) for h in range(8)]
+    assert len({n for n, _ in recipe.one_by_one(recipe.model, recipe.ids, 14)}) == 2
+    alone = {one: recipe.loss(recipe.model, recipe.ids, [one]) - recipe.whole for one in every}
+    assert recipe.gone[0] == min(alone, key=alone.get)
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_a_query_head_of_a_group_can_be_silenced_alone_and_a_head_of_gpt_2(run, head):
+    recipe, _ = run(TABS["recipe-heads", "transformers"])
+    model, seen = llama(2), {}
+    part = model.model.layers[0].self_attn
+    hook = recipe.silence(part.o_proj, [head], part.head_dim)
+    part.o_proj.register_forward_pre_hook(lambda _, given: seen.update(y=given[0].unflatten(-1, (8, 8))))
+    with torch.no_grad():
+        model(torch.randint(99, (1, 5)))
+    hook.remove()
+    assert [h for h in range(8) if not seen["y"][..., h, :].any()] == [head]
+    small = GPT2Model(GPT2Config(n_layer=1, n_head=4, n_embd=32, vocab_size=99)).eval()
+    part, ids = small.h[0].attn, torch.randint(99, (1, 5))
+    nn.init.normal_(part.c_attn.bias)
+    with torch.no_grad():
+        whole = small(ids).last_hidden_state
+        hook = recipe.silence(part.c_proj, [head], part.head_dim)
+        silent = small(ids).last_hidden_state
+        hook.remove()
+        keep = [h for h in range(4) if h != head]
+        for name, rows in list(part.c_attn.named_parameters()):  # columns of each third
+            cut = rows.unflatten(-1, (3, 4, 8))[..., keep, :].flatten(-3)
+            setattr(part.c_attn, name, nn.Parameter(cut))
+        part.c_attn.nf = part.c_attn.bias.numel()
+        part.c_proj.weight = nn.Parameter(part.c_proj.weight.unflatten(0, (4, 8))[keep].flatten(0, 1))
+        part.split_size = 24
+        torch.testing.assert_close(small(ids).last_hidden_state, silent)
+    assert not torch.allclose(whole, silent, atol=1e-4)
 
 
 # ---- The interview

@@ -178,3 +178,22 @@ def test_a_row_that_sees_nothing_is_what_the_table_says(case):
         assert case["rest"] == ("finite" if finite else "NaN")
     else:
         assert not rest.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_padded_query_that_sees_itself_changes_no_real_token(dtype):
+    """The same two lines are on the page of questions."""
+    fix = SYMPTOMS[0]["causes"][0]["fix"]
+    assert f"```python\n{fix}```" in (ROOT / "book" / "questions.md").read_text("utf8")
+    torch.manual_seed(0)
+    tokens = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
+    see = torch.ones(5, 5, dtype=torch.bool).tril() & tokens[:, None, None]
+    q, k, v = torch.randn(3, 3, 2, 5, 8).to(dtype)
+    before = F.scaled_dot_product_attention(q, k, v, attn_mask=see)
+    exec(fix, names := {**NAMES, "q": q, "k": k, "v": v, "see": see, "n": 5})
+    real = tokens[:, None].expand(3, 2, 5)
+    assert torch.equal(names["z"][real], before[real])
+    torch.testing.assert_close(names["z"][~real], v[~real])  # of itself alone
+    by_hand = (q @ k.mT / 8**0.5).masked_fill(~see, -torch.inf).softmax(-1) @ v
+    assert by_hand[~real].isnan().all()
+    assert not before[~real].any()

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from chapters import CHAPTERS, NOTEBOOKS, ROOMS, family, topic
 from mdit_py_plugins.anchors.index import slugify
@@ -114,6 +115,16 @@ def test_an_answer_is_short_and_has_a_place_that_shows_its_numbers(question, ans
     linked = [BOOK / name if name else BOOK / "questions.md" for name, _ in LINK.findall(shown)]
     assert linked
     assert unknown(text, *linked) == set()
+
+
+def test_the_code_on_the_scale_shows_what_the_formula_says(capsys):
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(0)
+    exec(code, {})
+    raw, scaled = map(float, re.findall(r"tensor\((.*?)\)", capsys.readouterr().out))
+    assert raw == pytest.approx(64, rel=0.1)
+    assert scaled == pytest.approx(1, rel=0.1)
 
 
 def test_fifteen_of_the_questions_are_answered_from_the_page_of_questions():
