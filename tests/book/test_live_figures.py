@@ -76,6 +76,31 @@ def test_the_keyboard_moves_each_control(live, name):
         assert settings(tab) != before, one.evaluate("e => e.outerHTML")
 
 
+CUT = """() => [...document.querySelectorAll('.picture svg')].flatMap(svg => {
+  const {x, y, width, height} = svg.viewBox.baseVal, place = svg.getScreenCTM().inverse();
+  return [...svg.querySelectorAll('text')].filter(text => {
+    const b = text.getBoundingClientRect(), at = (x, y) => new DOMPoint(x, y).matrixTransform(place);
+    const from = at(b.left, b.top), to = at(b.right, b.bottom);
+    return from.x < x - 1 || from.y < y - 3 || to.x > x + width + 1 || to.y > y + height + 3;
+  }).map(text => text.textContent);
+})"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_reaches_beyond_its_drawing(live, name):
+    tab = live(name)
+    for one in [None, *tab.locator(".mha-live :is(input[type=radio], input[type=checkbox])").all()]:
+        if one is not None:
+            one.click()
+        assert tab.evaluate(CUT) == []
+    for number in range(tab.locator(".mha-live select").count()):
+        listed = tab.locator(".mha-live select").nth(number)
+        for value in listed.evaluate("e => [...e.options].map(one => one.value)"):
+            listed.select_option(value)
+            assert tab.evaluate(CUT) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_script_its_text_remains(live, name):

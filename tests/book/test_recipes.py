@@ -1,5 +1,6 @@
 """The recipes: every block runs, prints what the page says and agrees with the package; and the interview's checker."""
 
+import ast
 import io
 import json
 import re
@@ -14,13 +15,16 @@ import torch.nn.functional as F
 from live_figures import BOOK, SIZES, STATIC
 from torch import nn
 from torch.nn.attention import flex_attention as flex
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2Model, LlamaConfig, LlamaForCausalLM, LlamaModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
 import mha
 from mha.analysis import patterns
 from mha.analysis.head_detection import score_heads
-from mha.course import code_reader, released
+from mha.course import code_reader, on_a_gpu, released
+from mha.functional import count_forms
 from mha.interop import from_transformers
 from mha.interop.rotary import reorder_rows
 
@@ -31,6 +35,7 @@ RECIPES = {part.split(")")[0]: part for part in re.split(r"^\((?=recipe-)", PAGE
 TAB = re.compile(r"^:::\{tab-item\} (.+?)\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABS = {(name, tab): code for name, part in RECIPES.items() for tab, code in TAB.findall(part)}
 TRAINED = "recipe-induction", "a model that has them"
+STUBBED = "\n        ...\n"  # a method for the reader to write
 UNCOMPILED = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
@@ -71,7 +76,7 @@ def expected(name):
 def test_every_tab_prints_what_the_page_says(recipe, run):
     printed = []
     for (name, tab), code in TABS.items():
-        if name == recipe and (name, tab) != TRAINED and "..." not in code:
+        if name == recipe and (name, tab) != TRAINED and STUBBED not in code:
             lines = run(code)[1]
             assert lines, tab
             assert [line for line in lines if line not in expected(recipe) and not line.endswith(": True")] == []
@@ -80,7 +85,7 @@ def test_every_tab_prints_what_the_page_says(recipe, run):
 
 
 def test_every_block_is_in_a_tab_and_some_tab_needs_no_package_of_ours():
-    assert len(RECIPES) == 8
+    assert len(RECIPES) == 10
     assert len(TABS) == PAGE.count("```python")
     for name in RECIPES:
         tabs = [code for (recipe, _), code in TABS.items() if recipe == name]
@@ -106,6 +111,102 @@ def test_every_recipe_says_what_for_what_to_expect_what_goes_wrong_and_where_it_
 )
 def test_the_names_that_people_search_for_are_in_the_prose(name):
     assert name in re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+# ---- Real models: 16 bits, and devices other than the CPU
+
+NARROW = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+MAKES = {"arange", "ones", "zeros", "eye", "full", "empty", "tensor", "rand", "randn", "randint"}
+
+
+def far(found, wanted):
+    """How far numbers are off, as a share of their size."""
+    return ((found.double() - wanted.double()).norm() / wanted.double().norm()).item()
+
+
+def test_every_function_makes_its_tensors_on_the_device_of_its_inputs():
+    solution = re.findall(r"^```python\n(.*?)^```", MEMORY, re.MULTILINE | re.DOTALL)[-1]
+    programs = [code for code in TABS.values() if STUBBED not in code]
+    found = []
+    for code in (*programs, solution):
+        functions = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)]
+        for call in {one for function in functions for one in ast.walk(function) if isinstance(one, ast.Call)}:
+            library, _, name = ast.unparse(call.func).partition(".")
+            if library == "torch" and name in MAKES:
+                found.append((ast.unparse(call), {word.arg for word in call.keywords} & {"device", None}))
+    assert len(found) >= 8
+    assert [call for call, device in found if not device] == []
+
+
+@NARROW
+def test_the_cache_of_a_narrow_model_gives_the_logits_of_the_wide_one(run, dtype):
+    recipe, _ = run(TABS["recipe-cache", "torch"])
+    model = recipe.model.to(dtype)
+    narrow = model(recipe.ids, recipe.tokens, [None, None])
+    assert recipe.generate(model, recipe.ids, recipe.tokens, 6).shape == (2, 10)
+    wanted = model.float()(recipe.ids, recipe.tokens, [None, None])
+    assert narrow.dtype == dtype
+    assert far(narrow[recipe.tokens], wanted[recipe.tokens]) < 0.02
+    x, late = torch.randn(1, 1, 1, 64), torch.tensor([[100_001]])
+    assert far(recipe.rotate(x.to(dtype), late), recipe.rotate(x, late)) < 0.01, "the angle of a late position"
+
+
+@NARROW
+def test_a_narrow_model_is_aligned_and_converted(run, dtype):
+    recipe, _ = run(TABS["recipe-gqa", "transformers"])
+    shared, ids = llama(2), torch.randint(99, (4, 32))
+    full = disguised(shared).to(dtype)
+    with torch.no_grad():
+        new, wanted = recipe.convert(full, ids, 2), shared(ids).logits
+        plain = llama(2).to(dtype)
+        plain.load_state_dict(recipe.to_gqa(full.state_dict(), 8, 2))
+        assert new.dtype == new(ids).logits.dtype == dtype
+        assert far(new(ids).logits, wanted) < 0.03 < 0.1 < far(plain(ids).logits, wanted)
+
+
+@NARROW
+def test_both_layouts_return_narrow_numbers_and_have_wide_angles(run, dtype):
+    recipe, _ = run(TABS["recipe-rope", "torch"])
+    x, angle = torch.randn(2, 5, 8), 1e4 + torch.rand(5, 4)
+    for rotate in (recipe.half, recipe.interleaved):
+        found = rotate(x.to(dtype), angle)
+        assert found.dtype == dtype
+        assert far(found, rotate(x, angle)) < 0.01
+
+
+@NARROW
+def test_the_solution_of_the_interview_takes_a_narrow_model(run, dtype):
+    recipe, _ = run(SOLUTION)
+    layer, x = recipe.Attention(32, 4, 2).eval(), torch.randn(1, 3, 32)
+    with torch.no_grad():
+        assert far(layer.rotate(x[None].to(dtype)[..., :8], 10_000), layer.rotate(x[None][..., :8], 10_000)) < 0.01
+        wanted, found = layer(x)[0], layer.to(dtype)(x.to(dtype))[0]
+    assert found.dtype == dtype
+    assert far(found, wanted) < 0.03
+
+
+def test_the_recipes_run_on_another_device(run):
+    """On the meta device, a tensor that is made on the CPU is refused."""
+    cache, _ = run(TABS["recipe-cache", "torch"])
+    ids, tokens = cache.ids.to("meta"), cache.tokens.to("meta")
+    assert cache.generate(cache.model.to("meta"), ids, tokens, 3).device.type == "meta"
+    gqa, _ = run(TABS["recipe-gqa", "transformers"])
+    part = gqa.model.to("meta").model.layers[0].self_attn
+    gqa.align(part, torch.randn(50, 64, device="meta"), 2)
+    rope, _ = run(TABS["recipe-rope", "torch"])
+    x, W = torch.randn(5, 16, device="meta"), torch.randn(16, 16, device="meta")
+    assert rope.scores(x, W, rope.to_half(W, 2), 2, rope.half).shape == (2, 5, 5)
+    solution, _ = run(SOLUTION)
+    layer = solution.Attention(32, 4, 2).to("meta")
+    y, past = layer(torch.randn(1, 3, 32, device="meta"))
+    assert layer(y[:, :1], past=past)[0].device.type == "meta"
+    flash, _ = run(TABS["recipe-flash", "torch"])
+    q, k, v = torch.randn(3, 1, 2, 70, 8, device="meta")
+    flash.Flash.apply(q.requires_grad_(), k, v, True).sum().backward()
+    assert q.grad.shape == q.shape
+    mla, _ = run(TABS["recipe-mla", "torch"])
+    given = [one.detach().to("meta") for one in mla.given]
+    assert mla.absorbed(*given).shape == mla.expanded(*given).shape == (2, 4, 20, 128)
 
 
 # ---- The cache
@@ -276,7 +377,7 @@ class Watched:
     """A model of ours that answers as one of transformers does."""
 
     def __init__(self, model, tokens):
-        self.model, self.config = model, SimpleNamespace(vocab_size=tokens)
+        self.model, self.config, self.device = model, SimpleNamespace(vocab_size=tokens), "cpu"
 
     def __call__(self, ids, output_attentions):
         assert output_attentions
@@ -311,6 +412,93 @@ def test_the_trained_model_of_the_course_has_such_heads(run):
     scores = recipe.weight_on_the_next(model, 17).minimum(recipe.weight_on_the_next(model, 12))
     assert scores[1].max() > 0.5
     assert scores[0].max() < 0.2
+
+
+# ---- FlashAttention
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (130, 130), (1, 100), (65, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_have_the_output_and_the_gradients_of_the_formula(run, queries, keys, causal):
+    recipe, _ = run(TABS["recipe-flash", "torch"])
+    q, k, v = (30 * torch.randn(2, n, c).double() for n, c in ((queries, 8), (keys, 8), (keys, 5)))
+    given = [one.requires_grad_() for one in (q, k, v)]
+    found, wanted = recipe.Flash.apply(q, k, v, causal), mha.attend(q, k, v, is_causal=causal)
+    torch.testing.assert_close(found, wanted)
+    dO = torch.randn_like(found)
+    for ours, right in zip(torch.autograd.grad(found, given, dO), torch.autograd.grad(wanted, given, dO), strict=True):
+        torch.testing.assert_close(ours, right, atol=1e-9, rtol=1e-6)
+
+
+@NARROW
+def test_tiles_of_narrow_numbers_are_as_near_as_numbers_of_this_width_can_be(run, dtype):
+    recipe, _ = run(TABS["recipe-flash", "torch"])
+    given = [torch.randn(2, 300, 16).to(dtype).requires_grad_() for _ in range(3)]
+    wide = [one.detach().double().requires_grad_() for one in given]
+    found, wanted = recipe.Flash.apply(*given, True), mha.attend(*wide, is_causal=True)
+    dO = torch.randn_like(found)
+    pairs = zip(
+        (found, *torch.autograd.grad(found, given, dO)),
+        (wanted, *torch.autograd.grad(wanted, wide, dO.double())),
+        strict=True,
+    )
+    for ours, right in pairs:
+        assert ours.dtype == dtype
+        assert far(ours, right) < torch.finfo(dtype).eps
+
+
+def test_no_tensor_of_flash_has_a_row_for_each_query_and_a_column_for_each_key(run):
+    recipe, _ = run(TABS["recipe-flash", "torch"])
+    largest = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **(kwargs or {}))
+            largest.extend(one.numel() for one in tree_leaves(made) if isinstance(one, torch.Tensor))
+            return made
+
+    q, k, v = (torch.randn(1, 512, 8).requires_grad_() for _ in range(3))
+    with Spy():
+        recipe.Flash.apply(q, k, v, True).sum().backward()
+    assert max(largest) == 512 * 8 == 64 * 64
+    code = TABS["recipe-flash", "torch"]
+    lines = code[code.index("def tile(") : code.index("torch.manual_seed")].splitlines()
+    assert sum(bool(line) for line in lines) <= 45
+
+
+# ---- MLA
+
+
+def test_the_border_is_where_the_package_counts_as_many_flops(run):
+    recipe, _ = run(TABS["recipe-mla", "torch"])
+    for d_c, d_k in ((512, 128), (256, 128), (192, 64)):
+        b, j = recipe.border(d_c, d_k), 10_000
+        last = int(b * j / (b + j))
+        for i in (last, last + 1):
+            two = count_forms(i, j, 16, d_k, d_c, 64)
+            assert (two.absorbed < two.expanded) == (i == last)
+    assert recipe.border(64, 64) == float("inf")
+    assert f"{recipe.border(512, 128):.1f}" == "170.7"
+    empty = count_forms(3, 3, 16, 128, 512, 64)
+    assert empty.expanded < empty.absorbed
+
+
+def test_both_forms_are_attention_with_the_keys_and_values_of_the_linear_layer(run):
+    recipe, _ = run(TABS["recipe-mla", "torch"])
+    q, q_r, c, k_r, _, _ = recipe.given
+    k, v = recipe.kv_b_proj(c[:, 0]).unflatten(-1, (4, 256)).transpose(1, 2).split([128, 128], -1)
+    keys = torch.cat([k, k_r.expand(-1, 4, -1, -1)], -1)
+    wanted = mha.attend(torch.cat([q, q_r], -1), keys, v, is_causal=True)
+    for form in (recipe.expanded, recipe.absorbed):
+        torch.testing.assert_close(form(*recipe.given), wanted)
+        assert far(form(*(one.bfloat16() for one in recipe.given)), wanted) < 0.02
+
+
+def test_the_times_of_the_recipe_are_those_that_were_measured():
+    core, row = on_a_gpu.measured("latent"), "1 × 32,768"
+    for column, said in (("32 KV heads", "16 times as long"), ("MLA, two products", "33 times as long")):
+        assert f"{core[row, 'MLA, one call'] / core[row, column]:.0f} times as long" == said
+        assert said in " ".join(RECIPES["recipe-mla"].split())
 
 
 # ---- Masks

@@ -58,7 +58,7 @@
         "P = exp(S − L)", `gradient of v${s.row + 1} = ${shown(found.gradient[s.row])}`];
     lines.forEach((line, n) => made.push(text(202, 34 + 20 * n, line)));
     made.push(text(24, 206, `numbers at once: ${found.memory.explicit} with the whole matrix, ${found.memory.tiled} with tiles`));
-    return picture(345, 214, made);
+    return picture(380, 214, made);
   }
 
   figures.tiles = {
