@@ -15,7 +15,7 @@ from mha.checks import checked, described
 
 STORE = Path(__file__).with_name("results.json")
 WIDE = 72  # columns of the pages' code and output
-AWAITS = "measured before mha had ways of its own for GPUs; awaits a card"
+AWAITS = "measured before mha had ways of its own for GPUs; awaits a GPU"
 SAME = "the same again"  # the column that shows the noise: the base, measured against itself
 STEP = "batch × context"
 WHAT = {  # name: what was measured, its unit, and what the rows are
