@@ -601,6 +601,25 @@ def test_both_layouts_are_those_of_the_libraries(run):
         assert torch.equal(recipe.to_interleaved(rows, 3), reorder_rows(rows, 8, "interleaved"))
 
 
+def test_channels_that_are_not_rotated_keep_their_place(run):
+    """GPT-J rotates the first of a head's channels only: whole heads, reordered, give wrong scores."""
+    recipe, _ = run(TABS["recipe-rope", "torch"])
+    x, W = torch.randn(5, 16), torch.randn(2, 16, 16)
+
+    def scores(weights, rotate):
+        q, k = ((x @ one.T).unflatten(-1, (2, 8)).transpose(0, 1) for one in weights)
+        angle = recipe.angles(5, 4)
+        q, k = (torch.cat([rotate(one[..., :4], angle), one[..., 4:]], -1) for one in (q, k))
+        return q @ k.mT
+
+    wanted = scores(W, recipe.interleaved)
+    moved = [recipe.to_half(one, 2, rotary=4) for one in W]
+    torch.testing.assert_close(scores(moved, recipe.half), wanted, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(scores([recipe.to_half(one, 2) for one in W], recipe.half), wanted, atol=0.1)
+    for one, there in zip(W, moved, strict=True):
+        assert torch.equal(recipe.to_interleaved(there, 2, rotary=4), one)
+
+
 # ---- Silencing and cutting heads
 
 
