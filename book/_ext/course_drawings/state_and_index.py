@@ -117,7 +117,7 @@ def forget_by():
             panel.text(
                 x + 17, y + 62 - 40 * left[n], f"{left[n]:.2f}".replace("0.00", "0").replace("1.00", "1"), size=11.5
             )
-            panel.box(x, y + 71, 34, 20, "v" if now else "hidden", f"key {key}", size=10.5)
+            panel.box(x, y + 71, 34, 20, "v" if now else "hidden", f"key {key}", size=11)
     return [panel]
 
 

@@ -54,11 +54,11 @@
     const lines = s.pass === FORWARD
       ? [`query ${s.row + 1} keeps`, `maximum m = ${shown(mine.m)}`, `sum ℓ = ${shown(mine.l)}`, `values r = ${shown(mine.r)}`,
         `output r/ℓ = ${shown(mine.z)}`]
-      : ["kept from the forward pass:", `L of query ${s.row + 1} = ${shown(found.logsumexp[s.row])}`, "recomputed in each tile:",
+      : ["from the forward pass:", `L of query ${s.row + 1} = ${shown(found.logsumexp[s.row])}`, "recomputed in each tile:",
         "P = exp(S − L)", `gradient of v${s.row + 1} = ${shown(found.gradient[s.row])}`];
     lines.forEach((line, n) => made.push(text(202, 34 + 20 * n, line)));
     made.push(text(24, 206, `numbers at once: ${found.memory.explicit} with the whole matrix, ${found.memory.tiled} with tiles`));
-    return picture(380, 214, made);
+    return picture(342, 214, made);
   }
 
   figures.tiles = {
