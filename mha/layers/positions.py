@@ -315,7 +315,7 @@ class LinearBias(RelativePositions):
     """Lower each score in proportion to the distance of query and key (ALiBi); each head has a slope of its own.
 
     :Changes: the scores, by −slope · distance, before the mask. Head number 1, 2, …, h has slope 2^(−8·number/h).
-    :Costs: no parameters; on a CPU the explicit formula runs instead of the fused kernel, a GPU takes the bias as its mask.
+    :Costs: no parameters; on a CPU the explicit formula runs, on a GPU the fused kernel takes the bias as a mask.
     :Shapes: scores (b, h, i, j); the queries are the last i of the j positions, as they are with a cache.
     :Raises: ValueError for slopes of another number of heads.
     :Source: Press et al. 2022, section 3.
