@@ -134,6 +134,7 @@ def completed(source):
     return {one.name for one in jedi.Script(source, path=ROOT / "example.py").complete()}
 
 
+@pytest.mark.slow
 def test_an_editor_completes_every_name():
     assert set(mha.__all__) <= completed("import mha\nmha.")
     assert {"project", "attend", "merge", "contributions"} <= completed("import mha\nmha.MultiHeadAttention(8, 2).")

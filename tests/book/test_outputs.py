@@ -232,6 +232,7 @@ def test_a_setting_is_really_played():
             assert processors.capability(settings) == settings["ATEN_CPU_CAPABILITY"].upper()
 
 
+@pytest.mark.slow
 def test_a_failed_cell_is_named_with_its_notebook(tmp_path):
     cells = [v4.new_code_cell(source, execution_count=1) for source in ("1 + 1", "print(2)")]
     cells[0].outputs = [v4.new_output("execute_result", data={"text/plain": "2"}, execution_count=1)]

@@ -26,6 +26,7 @@ KNOWN = addresses.Addresses("https://github.com/a/b", "https://a.github.io/b")
 MYST = re.compile(r"\{[a-z][\w:-]*\}|:::|^\([\w-]+\)=|^\+\+\+", re.MULTILINE)
 TAGS = re.compile(r'<a id="([\w-]+)" name="\1"></a>|</?details>|</?summary>|<https://[^>]*>')
 ADDED = {"Exercise", "exercise", "Figure", "Solution", "of", "et", "al", "and"}
+pytestmark = pytest.mark.slow  # `make book` makes these notebooks, and stops where one cannot be made
 every_notebook = pytest.mark.parametrize("stem", [path.stem for path in (*CHAPTERS, *ROOMS)])
 
 

@@ -175,7 +175,7 @@ def tokens_or_blocks():
     panel, best = Panel(264), (2, 7, 9, 14, 21, 24, 27, 30)
     for y, title, chosen in (
         (40, "single tokens: eight pieces of memory", best),
-        (166, "blocks: two consecutive pieces", (*range(4, 8), *range(20, 24))),
+        (166, "blocks: two contiguous pieces", (*range(4, 8), *range(20, 24))),
     ):
         panel.text(10, y - 16, title, at="start", bold=True)
         for n in range(32):
