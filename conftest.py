@@ -50,8 +50,7 @@ SHARING = (
     "test_tensor_parallel.py",
     "test_readers.py",
 )  # files that start several processes once
-MANY = 6  # of a test outside tests/book with so many cases the first tier runs one in five, the second tier the others
-ONE_IN = 5
+MANY = 6  # of a test outside tests/book with so many cases the first tier runs one in three, the second tier the others
 ROUNDING = 1e-5  # of the largest number in a row of drawn numbers: what float32 loses, and far less than can be seen
 NUMBER = re.compile(r"(?<![\w.])[-−+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 PACKED = re.compile(r'"low":([^,]+),"high":([^,]+),"text":"([\w+/]*)"')  # the head view: two letters a number
@@ -75,7 +74,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def left_to_the_second_tier(items):
-    """Of each test with many cases four in five, always the same; a file that is asked for by name runs all of them.
+    """Of each test with many cases two in three, always the same; a file that is asked for by name runs all of them.
 
     What reads the pages and the notebooks is run whole: each page has its own cases.
     """
@@ -87,7 +86,7 @@ def left_to_the_second_tier(items):
         if bracket and not item.nodeid.startswith("tests/book/"):
             cases[test].append(item)
     many = (item for found in cases.values() if len(found) >= MANY for item in found)
-    return [item for item in many if zlib.crc32(item.nodeid.encode()) % ONE_IN]
+    return [item for item in many if zlib.crc32(item.nodeid.encode()) % 3]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -86,7 +86,7 @@ def recall(
     """
     if count < 1 or not 1 <= pairs <= keys:
         raise ValueError(f"count = {count}, pairs = {pairs}: at least 1 of each, and at most {keys} pairs (one a key)")
-    listed = torch.rand(count, keys, generator=generator, dtype=torch.float64).topk(pairs, 1, largest=False).indices
+    listed = torch.rand(count, keys, generator=generator, dtype=torch.float64).argsort(1)[:, :pairs]
     stands_with = torch.randint(values, (count, pairs), generator=generator)
     place = torch.randint(pairs, (count, 1), generator=generator)
     return listed, stands_with, listed.gather(1, place), stands_with.gather(1, place)[:, 0]
