@@ -33,7 +33,7 @@ CHECK = """([more, contrast]) => axe.run(document, {
   resultTypes: ['violations'],
   runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', ...more],
   rules: {'label-content-name-mismatch': {enabled: true}, 'color-contrast': {enabled: contrast}},
-}).then(found => [found.passes.length, found.violations.map(one => [one.id, one.nodes.slice(0, 3).map(n => n.html)])])"""
+}).then(found => [found.passes.length, found.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])])"""
 
 
 @pytest.fixture(autouse=True)
