@@ -46,3 +46,12 @@ def test_the_sizes_of_the_bill_are_those_of_deepseek():
         pytest.skip("this version of transformers has no DeepseekV32Config")
     config = transformers.DeepseekV32Config()
     assert (config.num_attention_heads, config.kv_lora_rank, config.qk_rope_head_dim) == (128, 512, 64)
+
+
+def test_so_many_layers_of_a_released_model_have_an_index():
+    """The pattern of GLM-5.2's checkpoint, in its class."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GlmMoeDsaConfig(num_hidden_layers=78, index_topk_freq=4, index_skip_topk_offset=3)
+    full = [n for n, kind in enumerate(config.indexer_types) if kind == "full"]
+    said = f"{len(full)} of 78 layers have an index ({', '.join(map(str, full[:6]))}, …)"
+    assert said in " ".join(NOTEBOOK.read_text("utf8").replace('\\n",', " ").replace('"', " ").split())
