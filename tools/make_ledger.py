@@ -30,8 +30,8 @@ Tutorials, lectures and papers say many things about attention. Here are {count}
 verdict and with the cell that decides it. A claim is *confirmed*, *true with a condition*, *corrected* (the fact is
 right, but the words are not), *refuted*, or *open* (it needs published models or it is history, and nothing here can
 decide it). The cells are executed by the tests. Where a cell of ours disagrees with a famous text, the cell wins; where
-you disagree with a cell, change it and see. The course has done so for its own conclusions: its referee report,
-`benchmarks/referee.md`, says what was changed and which conclusions turned around.
+you disagree with a cell, change it and see. The course has done so for its own conclusions: its
+{{download}}`referee report <../benchmarks/referee.md>` says what was changed and which conclusions turned around.
 
 {choice}
 

@@ -93,6 +93,11 @@ def transformers_plan(module: nn.Module) -> Plan:
     name = type(module).__name__
     if name in PLANS and type(module).__module__.partition(".")[0] == "transformers":
         return _with_scale(module, PLANS[name](module))
+    if is_delta(module):  # from_transformers and to_transformers never come here with one
+        raise ValueError(
+            f"{name} does not fit:\n  - it is linear attention, which mha.interop.from_transformers reads and swap "
+            "does not replace"
+        )
     if not (is_latent(module) or has_parts(module)):
         of = f" of {type(module).__module__} is not the class of this name, and" if name in PLANS else ""
         raise ValueError(

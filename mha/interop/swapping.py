@@ -342,6 +342,8 @@ def swap(model: nn.Module, layer: int = 0, ours: Heads | None = None) -> Heads:
     the cache come from the model, so padding and ``generate`` work. Their module is kept, so that :func:`unswap` can
     give it back.
 
+    Layers of linear attention are not replaced: :func:`mha.interop.from_transformers` reads them, one by one.
+
     A query with nothing to attend to reads zeros here, and the mean of all values in their "eager" implementation. Such
     queries are padding, and nobody reads them.
 

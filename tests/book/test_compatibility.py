@@ -10,7 +10,7 @@ from programs import load
 
 import mha
 from mha.course.comparison.conversion_table import Row
-from mha.interop import hugging_face
+from mha.interop import delta, hugging_face
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +33,11 @@ def test_every_class_of_another_library_that_can_be_read_is_in_the_table(tool):
     assert {row[1].strip("`") for row in rows} == {"nn.MultiheadAttention", *hugging_face.PLANS}
     assert {row[3] for row in rows} == {"same bits"}
     assert {cell for row in rows for cell in row[4:6]} == {"<1e-12", "<1e-06"}
+
+
+def test_every_class_of_linear_attention_that_can_be_read_is_named(tool):
+    page = tool.PAGE.read_text("utf8").partition("\n**Linear attention.**")[2]
+    assert [name for name in delta.MODELS if f"`{name}`" not in page] == []
 
 
 def test_a_wrong_number_and_a_missing_one_are_said(tool, monkeypatch):

@@ -9,6 +9,7 @@ from torch import nn
 
 import mha
 from mha.interop.hugging_face import from_transformers, to_transformers
+from mha.interop.swapping import swap
 from mha.layers.linear import Decay
 
 transformers = pytest.importorskip("transformers", reason="transformers is missing: pip install -e '.[interop]'")
@@ -154,6 +155,19 @@ def test_what_differs_is_named(reader):
         from_transformers(made("Qwen3-Next", linear_key_head_dim=4), into=mha.DeltaAttention(D, HEADS))
     with pytest.raises(ValueError, match="hidden_act = 'relu': here it is SiLU"):
         from_transformers(made("Qwen3-Next", hidden_act="relu"))
+
+
+def test_swap_says_that_it_does_not_replace_linear_attention(reader):
+    config = transformers.KimiLinearConfig(
+        hidden_size=D, num_hidden_layers=1, num_attention_heads=HEADS, linear_num_heads=HEADS, linear_head_dim=6,
+        vocab_size=20, intermediate_size=8, layer_types=["linear_attention"], first_k_dense_replace=1,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = kimi.KimiLinearModel(config)
+    before = str(model)
+    with pytest.raises(ValueError, match=r"linear attention, which .*from_transformers reads and swap does not"):
+        swap(model)
+    assert str(model) == before
 
 
 # ---- their functions
