@@ -621,7 +621,7 @@ def call(target: Target, replaced: str | None = None, make: Callable[[], Any] = 
             )
             fit = fits(value, parameter.annotation) and fit
     bounded = finite(given)
-    signal.setitimer(signal.ITIMER_REAL, 5)
+    signal.setitimer(signal.ITIMER_PROF, 5)
     try:
         with (
             warnings.catch_warnings(),
@@ -637,7 +637,7 @@ def call(target: Target, replaced: str | None = None, make: Callable[[], Any] = 
                 answer._repr_html_()
             repr(answer)
     except (ValueError, TypeError) as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if replaced is None:
             raise
         message = str(error)
@@ -648,14 +648,14 @@ def call(target: Target, replaced: str | None = None, make: Callable[[], Any] = 
             return "refused", None
         return "refused", Finding("unclear", text, f"{type(error).__name__}: {message[:160]}")
     except TooSlow:
-        return "slow", Finding("slow", text, "more than five seconds")
+        return "slow", Finding("slow", text, "more than five seconds of processor time")
     except Exception as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if replaced is None:
             raise
         return "refused", Finding("unclear", text, f"{type(error).__name__}: {str(error)[:160]}")
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     if replaced is None:
         return "answered", None
     nan = holds_nan(answer)
@@ -709,7 +709,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--calls", type=int, default=10**9, help="at most so many calls, drawn from all")
     parser.add_argument("--only", default="", help="only the names that hold this text")
     asked = parser.parse_args(arguments)
-    signal.signal(signal.SIGALRM, alarm)
+    signal.signal(signal.SIGPROF, alarm)
     torch.set_num_threads(1)
     wanted = [t for t in targets().values() if asked.only in t.name]
     for target in wanted:

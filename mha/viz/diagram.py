@@ -185,7 +185,7 @@ def _text(
 ) -> str:
     if weight == "bold":
         ems = sum(0.4 if letter in NARROW else 1.05 if letter in BROAD else 0.7 for letter in text)
-        size = min(size, math.floor(10 * (room - 2 * BESIDE) / ems) / 10)
+        size = min(size, math.floor(10 * (room - 2 * BESIDE) / max(ems, 1)) / 10)  # an empty title has no letter
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
         f'fill="currentColor" stroke="none">{escape(text)}</text>'
