@@ -54,4 +54,4 @@ def test_so_many_layers_of_a_released_model_have_an_index():
     config = transformers.GlmMoeDsaConfig(num_hidden_layers=78, index_topk_freq=4, index_skip_topk_offset=3)
     full = [n for n, kind in enumerate(config.indexer_types) if kind == "full"]
     said = f"{len(full)} of 78 layers have an index ({', '.join(map(str, full[:6]))}, …)"
-    assert said in " ".join(NOTEBOOK.read_text("utf8").replace('\\n",', " ").replace('"', " ").split())
+    assert said in " ".join(" ".join(cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells).split())
