@@ -14,6 +14,7 @@ from mha.checks import checked
 WIDE, HIGH, GAP_X, GAP_Y = 162, 46, 36, 30
 PHONE = 344  # the width of a drawing on a phone, where its letters are as large as they say
 BESIDE = 6  # on both sides of a title: whatever font a page has, it stays inside its box
+SMALLEST = 12  # of the letters of a title that can be cut into lines
 NARROW, BROAD = "ijltfrI.,:;()-' ", "mwMW"  # letters of 0.4 and 1.05 times the size in a wide font; the others have 0.7
 
 
@@ -92,10 +93,11 @@ class Diagram:
 
     def _texts(self, name: str, wide: int) -> list[tuple[str, bool]]:
         """The lines in a box: its name, strong, and what is below."""
-        whole = [(name, True), *((line, False) for line in self.boxes[name][2].splitlines())]
-        if wide == WIDE:
-            return whole
-        return [(part, strong) for text, strong in whole for part in wrap(text, int(wide / 6.2))]
+        title = _lines(name, (wide - 2 * BESIDE) / SMALLEST)
+        below = self.boxes[name][2].splitlines()
+        if wide < WIDE:
+            below = [part for line in below for part in wrap(line, int(wide / 6.2))]
+        return [(line, True) for line in title] + [(line, False) for line in below]
 
     def _svg(self, sheet: "_Sheet", width: str, kind: str = "") -> str:
         leave = {sheet.side(start, end) for start, end, _ in self.arrows}
@@ -174,6 +176,23 @@ class _Sheet:
         return f'<path d="{path}"/>{_text(*at, label, 11, anchor=anchor) if label else ""}'
 
 
+def _ems(text: str) -> float:
+    """How wide bold letters are, in their own size."""
+    return sum(0.4 if letter in NARROW else 1.05 if letter in BROAD else 0.7 for letter in text)
+
+
+def _lines(title: str, room: float) -> list[str]:
+    """The words of a title in lines of at most so many ems; a longer word has a line of its own."""
+    lines: list[str] = []
+    for word in title.split():
+        longer = f"{lines[-1]} {word}" if lines else ""
+        if lines and _ems(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines or [""]
+
+
 def _text(
     x: float,
     y: float | int,
@@ -184,8 +203,7 @@ def _text(
     anchor: str = "middle",
 ) -> str:
     if weight == "bold":
-        ems = sum(0.4 if letter in NARROW else 1.05 if letter in BROAD else 0.7 for letter in text)
-        size = min(size, math.floor(10 * (room - 2 * BESIDE) / max(ems, 1)) / 10)  # an empty title has no letter
+        size = min(size, math.floor(10 * (room - 2 * BESIDE) / max(_ems(text), 1)) / 10)  # an empty title has no letter
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
         f'fill="currentColor" stroke="none">{escape(text)}</text>'
