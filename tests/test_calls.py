@@ -64,7 +64,7 @@ values = simple | nested | st.builds(lambda make: make(), st.sampled_from(calls.
 
 
 EXAMPLES = 2500
-SHARES = 12  # more such draws in the slow tier: one of 30,000 takes far longer than twelve of 2,500
+SHARES = 6  # more such draws in the slow tier: one of 15,000 takes far longer than six of 2,500
 
 
 @pytest.mark.parametrize("draw", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 1 + SHARES))])
