@@ -184,7 +184,7 @@ def violations():
     """What axe finds against the rules of WCAG 2.2, levels A and AA, in an open page; more than ``passes`` hold.
 
     ``more`` names other groups of rules, such as "best-practice". What is ``quick`` leaves out the slowest rules:
-    contrast, which another measure sees, and the sizes of what is clicked and the looks of links, which all pages share.
+    contrast, which another measure sees, and sizes of what is clicked and looks of links, which all pages share.
     """
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm install")
