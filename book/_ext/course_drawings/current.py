@@ -91,7 +91,7 @@ def window_of_an_idle_head():
         for j in range(12):
             x, color = 10 + 27 * j, "k" if j else "head-1"
             word = "" if j else "BOS"
-            panel.box(x, y + 66, 24 + 2 * (not j), 18, color if j in weights else "hidden", word, size=10.5)
+            panel.box(x, y + 66, 24 + 2 * (not j), 18, color if j in weights else "hidden", word, size=11)
             if j in weights:
                 long = 54 * weights[j]
                 panel.bar(x, y + 64 - long, 24, long, color)
