@@ -705,7 +705,7 @@ def right(target: Target) -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="which calls are drawn")
     parser.add_argument("--calls", type=int, default=10**9, help="at most so many calls, drawn from all")
     parser.add_argument("--only", default="", help="only the names that hold this text")
     asked = parser.parse_args(arguments)
@@ -718,7 +718,7 @@ def main(arguments: list[str]) -> int:
     calls = [(target, name, make) for target in wanted for name in parameters(target) for make in values]
     refused, findings = 0, []
     for target, name, make in random.Random(asked.seed).sample(calls, min(asked.calls, len(calls))):
-        torch.manual_seed(asked.seed)
+        torch.manual_seed(0)
         verdict, finding = call(target, name, make)
         refused += verdict == "refused"
         if finding:
