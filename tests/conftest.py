@@ -184,7 +184,7 @@ def violations():
     """What axe finds against the rules of WCAG 2.2, levels A and AA, in an open page; more than ``passes`` hold.
 
     ``more`` names other groups of rules, such as "best-practice". Without ``contrast``, the slowest rule, this is left
-    to another measure; what is ``quick`` leaves out sizes of what is clicked and looks of links, too, which pages share.
+    to another measure; what is ``quick`` also leaves out sizes of what is clicked and looks of links: pages share them.
     """
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm install")
