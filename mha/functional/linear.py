@@ -127,6 +127,8 @@ def read_linear(
     with _in_given_types(q):
         if is_causal and form == "fla":
             found, state = _linear_by_library(q, k, v[..., :-1], _start(k, v, state), kind)
+        elif is_causal and form == "chunked" and devices.multiplies_in(kind, k):
+            found, state = _in_half(_Tokens(q, k, v), _start(k, v, state), kind, chunk or devices.chunk_for(k))
         elif is_causal:
             found, state = _FORMS[form](_Tokens(q, k, v), _start(k, v, state), chunk or devices.chunk_for(k))
         else:
@@ -432,6 +434,22 @@ def _summed(table: _Table, state: Tensor, n: int) -> tuple[Tensor, Tensor]:
     states = torch.cat([state[:, :, None], k.mT @ v], 2).cumsum(2)  # before each chunk, and after the last one
     found = q @ states[:, :, :-1] + table.reads @ v
     return found.flatten(2, 3)[:, :, :n], states[:, :, -1]
+
+
+def _in_half(tokens: _Tokens, state: Tensor, kind: torch.dtype, chunk: int) -> tuple[Tensor, Tensor]:
+    """Linear attention with products in 16 bits; what adds up over many tokens, states and sums of weights, is wide.
+
+    :param tokens: features of queries and keys, (b, h, n, d), and values with the column of ones, in float32.
+    """
+    n = tokens.q.shape[2]
+    cut = tokens.cut(min(chunk, n))
+    q, k, v = cut.q.to(kind), cut.k.to(kind), cut.v[..., :-1].to(kind)
+    written = torch.cat([(k.mT @ v).to(state), k.to(state).sum(-2)[..., None]], -1)
+    states = torch.cat([state[:, :, None], written], 2).cumsum(2)  # before each chunk, and after the last one
+    before, reads = states[:, :, :-1], (q @ k.mT).tril()
+    found = (reads @ v).to(state) + (q @ before[..., :-1].to(kind)).to(state)
+    sums = reads.to(state).sum(-1, keepdim=True) + q.to(state) @ before[..., -1:]
+    return torch.cat([found, sums], -1).flatten(2, 3)[:, :, :n], states[:, :, -1]
 
 
 def _parallel(tokens: _Tokens, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:

@@ -197,6 +197,24 @@ def test_states_of_linear_attention_are_one_sum_and_chunks_are_longer():
     assert counted.flops > mha.DeltaAttention(6, 3).cost(1, 300).flops
 
 
+def test_linear_attention_multiplies_in_bfloat16_and_adds_up_in_more():
+    q, k, v = torch.randn(3, 2, 3, 700, 8).bfloat16()
+    state = torch.rand(2, 3, 8, 9, dtype=torch.float32)
+    for before in (None, state):
+        right = linear_attention(
+            q.double(), k.double(), v.double(), is_causal=True, state=None if before is None else before.double()
+        )
+        wide = linear_attention(q, k, v, is_causal=True, state=before)
+        with devices._as_on_a_card():
+            for chunk in (None, 64, 7):
+                found = linear_attention(q, k, v, is_causal=True, state=before, chunk=chunk)
+                assert [x.dtype for x in found] == [x.dtype for x in wide] == [torch.bfloat16, torch.float32]
+                for ours, exact in zip(found, right, strict=True):
+                    assert (ours - exact).norm() < 0.01 * exact.norm()
+            halves = linear_attention(q.half(), k.half(), v.half(), is_causal=True, state=before)
+    assert (halves[1] - right[1]).norm() < 1e-5 * right[1].norm()  # float16 would overflow: float32 it is
+
+
 def test_overlapping_heads_reach_the_kernel_without_overlap():
     layer = mha.OverlappingAttention(6, 3, 1)
     x = torch.randn(2, 5, 6)
