@@ -32,6 +32,7 @@ TODAY = {  # layers that no contest has asked yet
     "indexed latent": candidates.Candidate(lambda d, h: mha.IndexedLatentAttention(d, h, d // 2, 2)),
     "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),
+    "delta rule, as released": candidates.TODAY["delta, as released"],  # with convolution, SiLU, norm and gate
 }
 LAYERS = candidates.LAYERS | TODAY
 NAMES = [name for name in LAYERS if name != "plain, half the heads"]
@@ -89,7 +90,7 @@ class Trial:
         layer = self.layer if layer is None else layer
         if self.name in ("merged", "feedback"):
             return layer(self.x, self.memory, mask=mask)
-        return layer(self.x, mask=mask, is_causal=self.name == "delta rule")
+        return layer(self.x, mask=mask, is_causal=self.name.startswith("delta rule"))
 
 
 def same(one, other):
