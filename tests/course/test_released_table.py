@@ -377,6 +377,14 @@ def test_the_page_of_the_table_says_how_many_rows_have_arguments():
     every, typed = len(released.models()), sum(bool(model.arguments) for model in released.models())
     said = f"a table of {every} released models.", f"{every - typed} models are the defaults", f"For the other {typed},"
     assert [one for one in said if one not in text] == []
+    root = ROOM.parents[1]
+    for name, words in (
+        ("book/questions.md", f"has examined {every} released"),
+        ("book/zh.md", f"{every} 个已发布模型的注意力总表：从配置类里读出来的，其中 {typed} 个模型"),
+        ("book/zh.md", f"[{every} 个已发布模型的总表]"),
+        ("notebooks/26_choosing.ipynb", f"the attention of {every} released models"),
+    ):
+        assert words in (root / name).read_text("utf8"), name
 
 
 def test_a_name_is_looked_up_and_an_unknown_one_is_said():
