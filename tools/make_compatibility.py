@@ -24,7 +24,7 @@ from mha.systems import tensor_parallel
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "compatibility.md"
 WIDTH, HEADS = 16, 4
-TODAY = {  # layers that no contest has asked yet
+TODAY = {  # layers of current LLMs
     "gated": candidates.Candidate(lambda d, h: mha.GatedAttention(d, h)),
     "with a sink": candidates.Candidate(lambda d, h: mha.SinkAttention(d, h)),
     "latent": candidates.Candidate(lambda d, h: mha.LatentAttention(d, h, d // 2)),
@@ -32,6 +32,7 @@ TODAY = {  # layers that no contest has asked yet
     "indexed latent": candidates.Candidate(lambda d, h: mha.IndexedLatentAttention(d, h, d // 2, 2)),
     "linear": candidates.Candidate(lambda d, h: mha.LinearAttention(d, h)),
     "delta rule": candidates.Candidate(lambda d, h: mha.DeltaAttention(d, h)),
+    "delta rule, as released": candidates.TODAY["delta, as released"],
 }
 LAYERS = candidates.LAYERS | TODAY
 NAMES = [name for name in LAYERS if name != "plain, half the heads"]
@@ -43,7 +44,7 @@ each layer with 4 heads and tries (`python tools/make_compatibility.py`); a test
 gave the right numbers. *No* means that the layer refused; its reason is below. A refusal is a limit of this package and
 not always of the idea: gated heads, heads with a sink and latent heads are spread over GPUs every day. The column
 *fused kernel* counts calls: does torch's own attention kernel run, or the explicit formula, which materializes all
-weights?
+weights? The delta rule *as released* has a short convolution, SiLU, a norm and a gate around it.
 
 [Chapter 26](../notebooks/26_choosing.ipynb) compares what the layers achieve. Other libraries' classes have
 [a table of their own](#attention-of-other-libraries).
@@ -89,7 +90,7 @@ class Trial:
         layer = self.layer if layer is None else layer
         if self.name in ("merged", "feedback"):
             return layer(self.x, self.memory, mask=mask)
-        return layer(self.x, mask=mask, is_causal=self.name == "delta rule")
+        return layer(self.x, mask=mask, is_causal=self.name.startswith("delta rule"))
 
 
 def same(one, other):

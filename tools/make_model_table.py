@@ -175,6 +175,11 @@ MODELS = (  # name, class of the configuration, arguments of the released checkp
     # an index chooses; entries are compressed
     ("DeepSeek-V3.2", "DeepseekV32Config", LONG),
     ("GLM-5", "GlmMoeDsaConfig", {}),
+    (
+        "GLM-5.2",
+        "GlmMoeDsaConfig",
+        {"index_topk_freq": 4, "index_skip_topk_offset": 3, "max_position_embeddings": 1048576, **rope(8e6)},
+    ),
     ("Hy4 preview", "HYV4Config", {}),
     ("Mistral Large 4", "MistralLarge4TextConfig", {}),
     ("A.X-K2", "AXK2Config", {}),

@@ -14,6 +14,7 @@ SHOWN = (
     "Llama 3.1 8B", "Llama 3.1 70B", "Mistral 7B v0.1", "Gemma 3 27B", "gpt-oss-120b", "DeepSeek-V3", "DeepSeek-V3.2",
     "Qwen3-Next 80B-A3B",
 )  # fmt: skip
+LATENT = "DeepSeek-V3"  # whose sizes the figure of both forms of MLA begins with
 KEPT = ("count", "row", "span", "every", "recent", "state")  # of a kind of layer: what its bytes follow from
 
 
@@ -29,7 +30,9 @@ def write_presets(folder):
             entry["index"] = None if kind.index is None else asdict(kind.index)
         first, plain = one.layers[0], [kind.kind for kind in one.layers] in (["full"], ["window"])
         models[name] = {"mix": one.mix, "layers": layers, "plain": plain, "kv": first.kv_heads, "width": first.value}
-    text = f"mhaLive.presets = {json.dumps({'models': models}, separators=(',', ':'))};\n"
+    one = released.model(LATENT).layers[0]
+    latent = {"heads": one.heads, "width": one.head, "latent": one.value, "rotary": one.positions.width}
+    text = f"mhaLive.presets = {json.dumps({'models': models, 'latent': latent}, separators=(',', ':'))};\n"
     place = folder / "_static" / "live"
     place.mkdir(parents=True, exist_ok=True)
     (place / "presets.js").write_text(text, "utf-8")

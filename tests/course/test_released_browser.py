@@ -36,6 +36,11 @@ def test_it_is_sorted_by_mouse_and_by_keyboard(show):
     assert "largest first" in tab.get_by_role("status").inner_text()
     assert tab.locator("th[aria-sort]").count() == 1
     assert tab.locator("th[aria-sort=descending]").inner_text().startswith("GiB at 128k")
+    tab.get_by_role("button", name="layers").click()
+    shares = {model.name: model.reaching for model in released.models()}
+    found = [shares[name] for name in tab.evaluate(NAMES)]
+    assert found == sorted(found)
+    assert "sorted by share of layers that reach all tokens, smallest first" in tab.get_by_role("status").inner_text()
     tab.get_by_role("button", name="model").press("Space")
     assert tab.evaluate(NAMES) == sorted(tab.evaluate(NAMES), key=str.lower)
 

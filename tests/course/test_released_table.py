@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import mha
 from mha.course import released
 from mha.course.released import Index, Layers, Model, Positions, Table, reading
 
+ROOM = Path(__file__).resolve().parents[2] / "notebooks" / "26e_heads_of_today.ipynb"
 CONTENT = json.loads(released.STORE.read_text("utf8"))
 SMALL = {  # what a configuration has of these makes a model that a test can run
     "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -160,6 +162,11 @@ def test_every_model_has_the_sizes_of_its_modules(tool):
             if "latent" in found.kind:
                 assert sizes["kv_a_proj_with_mqa"][0] == found.row == found.key, name
                 assert sizes["kv_a_layernorm"] == (found.value,), name
+                queries = sizes.get("q_b_proj", sizes.get("q_proj"))
+                if queries is None:
+                    assert "q_gate_proj" in sizes, name  # queries and gates in one matrix
+                else:
+                    assert queries[0] == found.heads * (found.head + found.key - found.value), name
                 own = found.index is not None and found.index.heads
                 assert ("indexer.wk" in sizes) == bool(own), name
                 if own:
@@ -272,7 +279,112 @@ def test_what_is_known_of_some_models_from_their_papers():
     assert [layer.positions.base for layer in of("Gemma 3 27B")] == [1e4, 1e6]
     assert [layer.positions.kind for layer in of("Llama 4 Scout")] == ["rotary", "none"]
     assert of("DeepSeek-V3.2")[0].index == Index(64, 128, 1, 2048)
+    assert of("DeepSeek-V3")[0].head == 128
     assert of("Falcon 7B")[0].kv_heads == 1
+    assert [(layer.count, layer.index.heads) for layer in of("GLM-5.2")] == [(21, 32), (57, 0)]
+    (blocks,) = (layer for layer in of("MiniMax-M3") if layer.index)
+    assert blocks.index == Index(4, 128, 1, 2048, 128)
+    assert "index 4 × 128, reads 2,048 in blocks of 128" in str(blocks)
+    (pools,) = (layer for layer in of("GLM-5.3-Flash") if layer.index)
+    assert pools.index == Index(32, 128, 16, 2048, 16)
+    assert "one index key per 16 tokens, reads 2,048 in blocks of 16" in str(pools)
+    assert "index key per" not in str(released.model("DeepSeek-V4-Flash"))  # its entries have one each
+
+
+def test_a_model_without_a_row_leaves_the_sizes_of_its_index_to_the_checkpoint(transformers):
+    config = transformers.Qwen4ExpTextConfig()
+    assert "indexed_attention" in config.layer_types
+    assert [config.indexer_n_heads, config.indexer_head_dim, config.indexer_budget] == [None] * 3
+
+
+def more(layer):
+    """Numbers that a layer keeps for one more token of a long sequence."""
+    return (layer.kept(2 * 131072) - layer.kept(131072)) / 131072 / released.NUMBER
+
+
+def seen(name, kind, **fields):
+    """The layers of a kind that a model has; there are some, and they have these sizes."""
+    found = [layer for layer in released.model(name).layers if layer.kind == kind]
+    assert found, (name, kind)
+    assert all(getattr(layer, field) == value for layer in found for field, value in fields.items()), (name, kind)
+    return found[0]
+
+
+def in_each(name, layer):
+    """The share of a model's layers that are of this kind."""
+    return layer.count / sum(one.count for one in released.model(name).layers)
+
+
+def test_what_the_room_on_current_llms_says_of_released_models_is_in_the_table():
+    (text,) = (
+        source
+        for source in ("".join(cell["source"]) for cell in json.loads(ROOM.read_text("utf8"))["cells"])
+        if source.startswith("## Which models use which")
+    )
+    rows = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+    del rows["layer"]
+
+    def says(row, *parts):
+        assert [part for part in parts if part not in rows[row]] == [], row
+        del rows[row]
+
+    plain, one = seen("LLaMA 7B", "full"), seen("Falcon 7B", "full", kv_heads=1)
+    some = seen("Llama 3.1 8B", "full")
+    for layer in (plain, one, some):
+        assert more(layer) == 2 * layer.kv_heads * layer.value
+    assert plain.heads == plain.kv_heads
+    assert 1 < some.kv_heads < some.heads
+    says("plain (MHA)", "LLaMA", "2 · heads · width")
+    says("one KV head (MQA)", "Falcon 7B", "| 2 · width")
+    says("grouped (GQA)", "Llama 3", "2 · KV heads · width")
+    window = seen("Gemma 2 2B", "window")
+    says("sliding window", "Gemma 2", f"{window.span:,} tokens, every other layer", "the last tokens only")
+    sink = seen("gpt-oss-120b", "window", sink=True)
+    assert in_each("Gemma 2 2B", window) == in_each("gpt-oss-120b", sink) == 1 / 2
+    assert more(window) == more(sink) == 0
+    says("window and learned sink", f"{sink.heads} heads, {sink.kv_heads} KV heads, {sink.span} tokens, every other")
+    latent = seen("DeepSeek-V3", "latent")
+    seen("DeepSeek-V2", "latent", heads=latent.heads, key=latent.key, value=latent.value)
+    sizes = f"{latent.heads} heads, {latent.value} + {latent.key - latent.value}"
+    says("latent (MLA)", "DeepSeek-V2 and -V3", sizes, f"| {more(latent):.0f} |")
+    chosen = seen("DeepSeek-V3.2", "latent, index")
+    says("latent and index (DSA)", "V3.2", f"index keys of {chosen.index.width} |", f"| {more(chosen):.0f} |")
+    for name in ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro"):
+        short, long = (seen(name, kind) for kind in ("entries, index", "entries"))
+        parts = f"entries of {short.every} or {long.every} tokens", f"| {more(short):.0f} or {more(long):.0f} |"
+        assert [part for part in parts if part not in rows["entries (CSA, HCA)"]] == [], name
+    says("entries (CSA, HCA)", "DeepSeek-V4")
+    gated, delta = seen("Qwen3-Next", "full"), seen("Qwen3-Next", "gated delta")
+    assert gated.gate
+    assert in_each("Qwen3-Next", gated) == 1 - in_each("Qwen3-Next", delta) == 1 / 4
+    says(
+        "gated",
+        f"Qwen3-Next {{cite}}`qiu2025gated`: {gated.heads} heads, {gated.kv_heads} KV heads, every fourth layer",
+    )
+    says("Gated DeltaNet", "Qwen3-Next", "three of every four layers | one state")
+    kda = seen("Kimi Linear", "KDA")
+    assert more(delta) == more(kda) == 0
+    says(
+        "decay per channel (KDA)",
+        f"Kimi Linear: {kda.count} of {released.model('Kimi Linear').depth} layers | one state",
+    )
+    assert rows == {}
+    assert f"[that of {len(released.models())} models](" in text
+
+
+def test_the_page_of_the_table_says_how_many_rows_have_arguments():
+    text = (ROOM.parent / "26f_attention_of_released_models.ipynb").read_text("utf8")
+    every, typed = len(released.models()), sum(bool(model.arguments) for model in released.models())
+    said = f"a table of {every} released models.", f"{every - typed} models are the defaults", f"For the other {typed},"
+    assert [one for one in said if one not in text] == []
+    root = ROOM.parents[1]
+    for name, words in (
+        ("book/questions.md", f"has examined {every} released"),
+        ("book/zh.md", f"{every} 个已发布模型的注意力总表：从配置类里读出来的，其中 {typed} 个模型"),
+        ("book/zh.md", f"[{every} 个已发布模型的总表]"),
+        ("notebooks/26_choosing.ipynb", f"the attention of {every} released models"),
+    ):
+        assert words in (root / name).read_text("utf8"), name
 
 
 def test_a_name_is_looked_up_and_an_unknown_one_is_said():
@@ -300,8 +412,12 @@ def test_a_terminal_gets_plain_text():
     lines = repr(Table(released.models())).splitlines()
     assert max(map(len, lines)) <= 72
     assert all(any(line.startswith(model.name) for line in lines) for model in released.models())
-    row = next(line for line in lines if line.startswith("LLaMA 7B"))
-    assert row.split()[2:] == ["32", "full", "512", "64.0", "68.7"]
+    row, many = (next(line for line in lines if line.startswith(name)) for name in ("LLaMA 7B", "Gemma 3 27B"))
+    assert row.split()[2:] == ["32", "full", "512", "512", "64.0", "68.7"]
+    gemma = released.model("Gemma 3 27B")
+    each = [gemma.kept(n) / n / 1024 for n in released.TOKENS]
+    assert many.split()[-4:-2] == [released.page.figure(x) for x in each]
+    assert each[0] > 1.5 * each[1]  # a window costs less per token, the more tokens there are
 
 
 def test_a_page_gets_every_model_and_nothing_can_end_the_markup():

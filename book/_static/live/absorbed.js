@@ -1,7 +1,7 @@
 /* Expanded or absorbed: the FLOPs of reading latents (MLA) in both forms, by the number of new tokens. */
 (() => {
   "use strict";
-  const { drawn, picture, text, figures } = mhaLive;
+  const { drawn, picture, text, figures, presets } = mhaLive;
   const powers = (from, to) => Array.from({ length: to - from + 1 }, (_, n) => 2 ** (from + n));
   const NEW = [1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 170, 171, 192, 256, 384, 512, 1024, 2048, 4096];
   const ENDS = [1, 4096];
@@ -43,7 +43,7 @@
   }
 
   figures.absorbed = {
-    start: { asked: 1, kept: 65536, heads: 128, width: 128, latent: 512, rotary: 64 },
+    start: { asked: 1, kept: 65536, ...presets.latent },
     controls: [
       { name: "asked", label: "New tokens", values: NEW, text: (n) => n.toLocaleString("en") },
       { name: "kept", label: "Tokens in cache", values: powers(6, 20), text: (n) => n.toLocaleString("en") },

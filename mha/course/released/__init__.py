@@ -42,12 +42,14 @@ class Index:
     :param width: of its queries and of its keys, of which there is one for all heads.
     :param every: tokens for which one index key is kept.
     :param most: keys that are chosen at most.
+    :param block: keys that are chosen together: 1 where each is chosen for itself.
     """
 
     heads: int
     width: int
     every: int
     most: int
+    block: int = 1
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Layers:
     :param kv_heads: keys and values per token: KV heads; 1 for latents.
     :param key: width of what a score multiplies: of a key, or of latent and shared rotary key together.
     :param value: width of what is summed: of a value, or of a latent.
+    :param head: in latent layers, width of a head's keys without the channels that are rotated; 0 elsewhere.
     :param row: numbers kept per token (or per entry); 0 where the cache of an earlier layer is read, or none.
     :param span: tokens of a window or a chunk, the query's own included; None without.
     :param every: tokens per row beyond the window: 1, or more for compressed entries; None where nothing is read there.
@@ -107,6 +110,7 @@ class Layers:
     kv_heads: int = 0
     key: int = 0
     value: int = 0
+    head: int = 0
     row: int = 0
     span: int | None = None
     every: int | None = None
@@ -178,7 +182,9 @@ class Layers:
             yield f"entries of {self.every} tokens"
         if self.index is not None:
             own = f"index {self.index.heads} × {self.index.width}" if self.index.heads else "index of an earlier layer"
-            yield f"{own}, reads {self.index.most:,}"
+            per = f", one index key per {self.index.every} tokens" if self.index.every != self.every else ""
+            blocks = f" in blocks of {self.index.block}" if self.index.block > 1 else ""
+            yield f"{own}{per}, reads {self.index.most:,}{blocks}"
         if self.heads and not self.row and not self.state:
             yield "cache of an earlier layer"
         if self.heads and not self.state:
@@ -223,6 +229,12 @@ class Model:
         """
         check_whole(tokens=tokens)
         return sum(layer.count * layer.flops(tokens) for layer in self.layers)
+
+    @property
+    def reaching(self) -> float:
+        """The share of the layers that read, or can choose, keys of all tokens."""
+        counts = [(layer.count, layer.every is not None) for layer in self.layers]
+        return sum(count for count, far in counts if far) / sum(count for count, _ in counts)
 
     @property
     def mix(self) -> str:

@@ -38,7 +38,8 @@
     head.replaceChildren(button)
     const value = row => {
       const cell = row.cells[column]
-      return "n" in cell.dataset ? Number(cell.dataset.n) : (cell.querySelector("b") || cell).textContent.toLowerCase()
+      const number = cell.dataset.n ?? cell.dataset.by
+      return number === undefined ? cell.querySelector("b").textContent.toLowerCase() : Number(number)
     }
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending"
@@ -54,7 +55,7 @@
         return sign * ((x > y) - (x < y))
       })
       body.append(...rows)
-      order = `, sorted by ${name}, ${down ? "largest" : "smallest"} first`
+      order = `, sorted by ${head.dataset.by ?? name}, ${down ? "largest" : "smallest"} first`
       say()
     })
   })

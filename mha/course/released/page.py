@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-NAME, MIX = 20, 28  # columns of a terminal
+NAME, MIX, NUMBER = 20, 23, 7  # columns of a terminal
+SHARE = "share of layers that reach all tokens"  # by this, layers are sorted
 
 
 def lengths(tokens: Sequence[int]) -> list[str]:
@@ -35,18 +36,18 @@ def text(models: Sequence[Any], tokens: Sequence[int]) -> str:
     """Write models for a terminal, 72 columns wide.
 
     :param models: the rows.
-    :param tokens: two lengths; the second is shown.
+    :param tokens: two lengths.
     """
     long = tokens[-1]
-    name = lengths(tokens)[-1]
+    near, far = lengths(tokens)
     lines = [
-        f"{'':{NAME}} {'':{MIX}}{'KiB per':>8}{'GiB at':>7}{'GFLOP':>7}",
-        f"{'model':{NAME}} {'layers':{MIX}}{'token':>8}{name:>7}{name:>7}",
+        f"{'':{NAME}} {'':{MIX}}{'KiB per token':>{2 * NUMBER}}{'GiB':>{NUMBER}}{'GFLOP':>{NUMBER}}",
+        f"{'model':{NAME}} {'layers':{MIX}}" + "".join(f"{at:>{NUMBER}}" for at in (near, far, far, far)),
     ]
     for model in models:
         mix = textwrap.wrap(model.mix, MIX - 1)
-        kept = model.kept(long)
-        numbers = f"{figure(kept / long / 2**10):>8}{figure(kept / 2**30):>7}{figure(model.flops(long) / 1e9):>7}"
+        each = [model.kept(n) / n / 2**10 for n in tokens]
+        numbers = "".join(f"{figure(x):>{NUMBER}}" for x in (*each, model.kept(long) / 2**30, model.flops(long) / 1e9))
         lines.append(f"{model.name:{NAME}} {mix[0]:{MIX}}{numbers}")
         lines += [f"{'':{NAME}} {more}" for more in mix[1:]]
     return "\n".join(lines)
@@ -59,9 +60,10 @@ def written(models: Sequence[Any], tokens: Sequence[int]) -> str:
     :param tokens: two lengths.
     """
     short, long = lengths(tokens)
-    heads = ["model", "layers", "KiB per token", f"MiB at {short}", f"GiB at {long}"]
-    heads += [f"GFLOP at {short}", f"GFLOP at {long}"]
-    head = "".join(f'<th role="columnheader" scope="col">{one}</th>' for one in heads)
+    heads = ["model", "layers", f"KiB per token at {short}", f"KiB per token at {long}"]
+    heads += [f"MiB at {short}", f"GiB at {long}", f"GFLOP at {short}", f"GFLOP at {long}"]
+    by = {"layers": f' data-by="{SHARE}"'}
+    head = "".join(f'<th role="columnheader" scope="col"{by.get(one, "")}>{one}</th>' for one in heads)
     body = "".join(_row(model, tokens, heads) for model in models)
     name = hashlib.sha256(body.encode()).hexdigest()[:12]  # the same table has the same name on every run
     caption = f"<caption>Attention of {len(models)} released models: cache in bfloat16, states in float32</caption>"
@@ -76,9 +78,9 @@ def written(models: Sequence[Any], tokens: Sequence[int]) -> str:
 
 
 def _row(model: Any, tokens: Sequence[int], heads: Sequence[str]) -> str:
-    long = tokens[-1]
     kept = [model.kept(n) for n in tokens]
-    numbers = [kept[1] / long / 2**10, kept[0] / 2**20, kept[1] / 2**30]
+    numbers = [held / n / 2**10 for held, n in zip(kept, tokens, strict=True)]
+    numbers += [kept[0] / 2**20, kept[1] / 2**30]
     numbers += [model.flops(n) / 1e9 for n in tokens]
     given = ", ".join(f"{key} = {_shown(value)}" for key, value in model.arguments.items())
     source = f"<small>{model.config}</small>"
@@ -86,7 +88,7 @@ def _row(model: Any, tokens: Sequence[int], heads: Sequence[str]) -> str:
         source = f"<details><summary>{model.config}, with arguments</summary>{html.escape(given)}</details>"
     layers = "".join(f"<li>{html.escape(str(layer))}</li>" for layer in model.layers)
     cells = [f'<th role="rowheader" scope="row"><b>{html.escape(model.name)}</b>{source}</th>']
-    cells += [f'<td role="cell"><ul>{layers}</ul></td>']
+    cells += [f'<td role="cell" data-by="{model.reaching:.6g}"><ul>{layers}</ul></td>']
     cells += [
         f'<td role="cell" data-n="{x:.6g}" data-label="{label}">{figure(x)}</td>'
         for x, label in zip(numbers, heads[2:], strict=True)

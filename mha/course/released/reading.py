@@ -200,7 +200,7 @@ def inkling(config: Any) -> Iterator[Found]:
 def minimax_m3(config: Any) -> Iterator[Found]:
     """Read MiniMax-M3: an index chooses blocks of keys, for each KV head its own."""
     chosen = config.index_topk_blocks * config.index_block_size
-    index = Index(config.index_n_heads, config.index_head_dim, 1, chosen)
+    index = Index(config.index_n_heads, config.index_head_dim, 1, chosen, config.index_block_size)
     for first, found in plain()(config):
         yield first, dataclasses.replace(found, index=index if "index" in found.kind else None)
 
@@ -228,7 +228,18 @@ def latent(*without: str, layers: str = "num_hidden_layers", times: int = 1) -> 
             key = size.kv_lora_rank + size.qk_rope_head_dim
             if getattr(config, "no_rope_layers", None) and not turned:
                 key = size.kv_lora_rank  # there the rotated part of a key becomes an ordinary one
-            found = Layers("latent", count, size.num_attention_heads, 1, key, size.kv_lora_rank, key, every=1)
+            head = size.qk_nope_head_dim + size.kv_lora_rank + size.qk_rope_head_dim - key
+            found = Layers(
+                kind="latent",
+                count=count,
+                heads=size.num_attention_heads,
+                kv_heads=1,
+                key=key,
+                value=size.kv_lora_rank,
+                head=head,
+                row=key,
+                every=1,
+            )
             if turned and size.qk_rope_head_dim:
                 scaling = rotary(config, kind, size.qk_rope_head_dim)
                 found = dataclasses.replace(found, positions=dataclasses.replace(scaling, width=size.qk_rope_head_dim))
@@ -241,6 +252,7 @@ def latent(*without: str, layers: str = "num_hidden_layers", times: int = 1) -> 
                     width=config.index_head_dim if own else 0,
                     every=getattr(config, "index_kpool", 1),
                     most=config.index_topk,
+                    block=getattr(config, "index_kpool", 1),
                 )
                 found = dataclasses.replace(found, kind="latent, index", index=index)
             yield first, found
