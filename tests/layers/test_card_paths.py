@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from torch.utils._pytree import tree_leaves
 
 import mha
 from mha.functional import core, delta_rule, devices, linear_attention
-from mha.layers import positions
+from mha.interop.rotary import GivenBias, turned_by
+from mha.layers import MemoryCache, positions
 from mha.models import EncoderDecoder, LanguageModel
 
 MARGIN = {torch.float64: LIMIT, torch.float32: 1e-5}
@@ -263,11 +265,106 @@ class CountsReads(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.reads = 0
+        self.reads, self.patch = 0, pytest.MonkeyPatch()
+
+    def __enter__(self):
+        to_list = torch.Tensor.tolist  # on a processor no operation shows it
+
+        def noted(x):
+            self.reads += 1
+            return to_list(x)
+
+        self.patch.setattr(torch.Tensor, "tolist", noted)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.patch.undo()
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.reads += func._schema.name.split("::")[1] in Stays.READS
         return func(*args, **(kwargs or {}))
+
+
+WAITS = {  # which layer waits for a GPU on purpose, in which way of calling, and why
+    "inference_mode, memory": "nobody counts the changes of such a memory: its numbers are compared (layers/cache.py)",
+    "heads left out": "how many queries ask a head decides what is computed; on a GPU from 8,192 tokens on",
+}
+
+
+def steps_of(entry, layer, place):
+    """By name, calls of a layer on one device: a forward, and a step with each kind of cache that it takes."""
+    x, own = entry.words(dtype=torch.float32).to(place), entry.alone or entry.needs_is_causal
+    feeds, merges = isinstance(layer, mha.FeedbackAttention), isinstance(layer, mha.MergedAttention)
+    memory = () if own and not merges else tuple(y.to(place) for y in entry.memory(layer))
+    how = {} if memory else {"is_causal": True}
+    found = {"forward": partial(layer, x[:, -1:] if feeds else x, *memory, **how)}
+    if own and not merges and (entry.caches or entry.own_cache):
+        cache = layer.new_cache(QUERIES)
+        layer(x[:, :-1], is_causal=True, cache=cache)
+        found["step"] = partial(layer, x[:, -1:], is_causal=True, cache=cache)
+    if feeds:  # its memory grows by what is new
+        cache = layer.new_cache()
+        layer(x[:, :1], *(y[:, :-1] for y in memory), cache=cache)
+        found["step"] = partial(layer, x[:, -1:], *(y[:, -1:] for y in memory), cache=cache)
+    if merges or (entry.crosses and entry.caches):
+        cache = layer.new_cache() if merges else MemoryCache()
+        memory = memory or tuple(y.to(place) for y in entry.memory(layer))
+        layer(x[:, :-1], *memory, cache=cache)
+        found["memory"] = partial(layer, x[:, -1:], *memory, cache=cache)
+    return found
+
+
+def ways_of_calling(entry, layer, place):
+    """The calls of ``steps_of`` under no_grad and under inference_mode, but for those in ``WAITS``."""
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            for name, call in steps_of(entry, layer, place).items():
+                if f"{mode.__name__}, {name}" not in WAITS:
+                    yield f"{mode.__name__}, {name}", call
+
+
+@every
+def test_what_a_layer_does_on_a_card_reads_no_number(entry, monkeypatch):
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", devices.LEAVE_OUT_FROM_ON_A_CARD)
+    layer = entry.build().eval().float()
+    with devices._as_on_a_card():
+        for name, call in ways_of_calling(entry, layer, "cpu"):
+            with CountsReads() as counted:
+                call()
+            assert counted.reads == 0, name
+
+
+@torch.inference_mode()
+def test_what_waits_on_purpose_is_what_is_named():
+    plain, routed = (next(e for e in LAYERS if e.name == name) for name in ("heads", "routed heads"))
+    with devices._as_on_a_card():
+        calls = {
+            "inference_mode, memory": steps_of(plain, plain.build().eval().float(), "cpu")["memory"],
+            "heads left out": steps_of(routed, routed.build().eval().float(), "cpu")["forward"],
+        }
+        assert set(calls) == set(WAITS)
+        for name, call in calls.items():
+            with CountsReads() as counted:
+                call()
+            assert counted.reads > 0, name
+
+
+@every
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here that a layer could wait for")
+def test_no_layer_waits_for_a_gpu(entry, monkeypatch):
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", devices.LEAVE_OUT_FROM_ON_A_CARD)
+    layer, before = entry.build().eval().float().to("cuda"), torch.cuda.get_sync_debug_mode()
+    for _, call in ways_of_calling(entry, layer, "cuda"):  # once: libraries start, and what is kept is made
+        call()
+    for name, call in ways_of_calling(entry, layer, "cuda"):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            call()
+        except RuntimeError as error:
+            raise AssertionError(f"{entry.name} waits for the GPU: {name}") from error
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
 
 @torch.no_grad()
