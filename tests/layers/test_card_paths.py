@@ -136,15 +136,59 @@ def test_alibi_runs_on_the_fused_kernel_and_its_mask_is_kept(ran):
     assert seen.weights.shape == (2, 3, 5, 5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("chosen", [None, [2, 0]])
+def test_a_bias_that_a_model_passes_runs_on_the_fused_kernel(ran, chosen):
+    """As T5 passes it: numbers, or a function that makes them for so many keys, which is called once."""
+    heads, asked = 3 if chosen is None else len(chosen), []
+    layer, x = mha.MultiHeadAttention(6, heads, positions=GivenBias(chosen), d_head=2).eval(), torch.randn(2, 5, 6)
+    bias = torch.randn(1, 3, 5, 5)
+    for given in (bias, bias.expand(2, -1, -1, -1), lambda j: asked.append(j) or bias):
+        for how in ({}, {"is_causal": True}, {"mask": MASK}):
+            with turned_by(layer, None, given):
+                right = layer(x, **how)
+                assert ran == ["attention_weights"]
+                ran.clear()
+                asked.clear()
+                with devices._as_on_a_card():
+                    assert error(layer(x, **how), right) < LIMIT
+                assert ran == ["scaled_dot_product_attention"]
+                assert asked == [5] * callable(given)
+                ran.clear()
+    with devices._as_on_a_card(), turned_by(layer, None, bias), mha.watch(layer) as seen:
+        layer(x)
+    assert ran == ["attention_weights"]
+    assert seen.weights.shape == (2, heads, 5, 5)
+
+
+def test_a_bias_that_a_model_passes_learns_in_both_ways():
+    layer, x = mha.MultiHeadAttention(6, 3, positions=GivenBias()), torch.randn(2, 5, 6)
+    bias, found = torch.randn(1, 3, 5, 5, requires_grad=True), []
+    for way in (contextlib.nullcontext, devices._as_on_a_card):
+        with way(), turned_by(layer, None, bias):
+            found.append(torch.autograd.grad(layer(x).square().sum(), [bias])[0])
+    assert error(*found) < LIMIT
+    with devices._as_on_a_card(), pytest.raises(ValueError, match="comes from the model"):
+        layer(x)
+
+
+def halved(scores):
+    return scores / 2
+
+
 def test_a_bias_of_ones_own_is_never_replaced(ran):
     class Halved(mha.LinearBias):
         def bias(self, scores):
-            return scores / 2
+            return halved(scores)
 
-    layer, x = mha.MultiHeadAttention(6, 3, positions=Halved()), torch.randn(2, 5, 6)
-    right = layer(x)
-    with devices._as_on_a_card():
-        assert error(layer(x), right) < LIMIT
+    set_later = mha.LinearBias()
+    set_later.bias = halved
+    for own in (Halved(), set_later):
+        layer, x = mha.MultiHeadAttention(6, 3, positions=own), torch.randn(2, 5, 6)
+        right = layer(x)
+        with devices._as_on_a_card():
+            assert error(layer(x), right) < LIMIT
+    assert "scaled_dot_product_attention" not in ran
 
 
 def test_rows_with_nothing_to_attend_to_read_zeros_beside_a_bias():
