@@ -225,6 +225,47 @@ def test_the_kernel_shares_heads_only_where_it_can(monkeypatch):
     assert shared.pop() is False
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_shared_heads_are_repeated_where_no_kernel_of_a_card_knows_them(monkeypatch, kv_heads):
+    seen, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def noted(q, k, v, *given, **how):
+        seen.append((how.get("enable_gqa", False), k.shape[1], k.data_ptr()))
+        return kernel(q, k, v, *given, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+    q, k, v = torch.randn(2, 4, 5, 8), *torch.randn(2, 2, kv_heads, 5, 8)
+    mask = mha.padding_mask([5, 3])
+    cases = {
+        "half, causal": (torch.bfloat16, None, True),
+        "half, a mask": (torch.bfloat16, mask, False),
+        "float32, causal": (torch.float32, None, False),
+        "float64, a mask": (torch.float64, mask, False),
+    }
+    for name, (dtype, hidden, on_card) in cases.items():
+        given = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+        right = core.attend(*given, hidden, is_causal=True)
+        grads = torch.autograd.grad(right.sum(), given)
+        assert seen.pop()[:2] == (True, kv_heads), name
+        with devices._as_on_a_card():
+            found = core.attend(*given, hidden, is_causal=True)
+        own, heads, address = seen.pop()
+        assert (own, heads) == (on_card, kv_heads if on_card else 4), name
+        assert on_card or (address == given[1].data_ptr()) == (kv_heads == 1), f"{name}: one head is never copied"
+        margin = 0.05 if dtype is torch.bfloat16 else 1e-5
+        for one, other in zip((found, *torch.autograd.grad(found.sum(), given)), (right, *grads), strict=True):
+            assert error(one.double(), other.double()) < margin, name
+
+
+def test_wide_shared_heads_and_values_of_another_width_are_repeated_too():
+    q, v = torch.randn(1, 4, 3, 8, dtype=torch.float16), torch.randn(1, 2, 3, 8, dtype=torch.float16)
+    with devices._as_on_a_card():
+        assert not devices.repeats_heads(q, v, None)
+        assert devices.repeats_heads(q, torch.cat([v, v], -1), None)
+        assert devices.repeats_heads(q.repeat(1, 1, 1, 40), v.repeat(1, 1, 1, 40), None)
+    assert not devices.repeats_heads(q.float(), v.float(), None)
+
+
 def test_states_of_linear_attention_are_one_sum_and_chunks_are_longer():
     q, k, v = torch.randn(3, 2, 3, 300, 4)
     state = torch.rand(2, 3, 4, 5)
