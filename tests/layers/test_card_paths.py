@@ -500,10 +500,69 @@ def test_another_default_device_does_not_matter_to_a_call(make):
         assert positions.sinusoidal_positions(3, 4).is_meta
 
 
+def with_inside(kind):
+    """A model whose only positions are inside its attention."""
+    return LanguageModel(9, 8, lambda: mha.MultiHeadAttention(8, 2, positions=kind()), positions=None)
+
+
+MODELS = {
+    "sinusoidal": lambda: LanguageModel(9, 8, 2),
+    "learned": lambda: LanguageModel(9, 8, 2, positions=lambda: positions.LearnedPositions(9, 8)),
+    "rotary": lambda: with_inside(mha.RotaryPositions),
+    "sloped": lambda: with_inside(mha.LinearBias),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@torch.no_grad()
+def test_another_default_device_does_not_matter_to_a_model(make):
+    model, tokens = make().eval(), torch.randint(9, (2, 5))
+
+    def stepped():
+        cache = model.decoder.new_cache(5)
+        return torch.cat([model(part, cache=cache) for part in tokens.split((3, 1, 1), 1)], 1)
+
+    calls = {
+        "whole": lambda: model(tokens),
+        "cached": stepped,
+        "padded": partial(model.generate, tokens, 3, padding=torch.tensor([0, 2])),
+        "written": lambda: model.generate(tokens, 3),
+        "without a cache": lambda: model.generate(tokens, 3, cached=False, stop=4),
+    }
+    if model.embedding.positions is not None:
+        calls["positions"] = partial(model, tokens, position_ids=torch.arange(5).expand(2, 5))
+    agree_under_another_default_device(calls)
+
+
+@torch.no_grad()
+def test_another_default_device_does_not_matter_to_an_encoder_and_a_decoder():
+    model, source = EncoderDecoder(9, 9, 8, 2).eval(), torch.randint(9, (2, 5))
+    mask = mha.padding_mask([5, 3])
+    calls = {
+        "whole": lambda: model(source, source, mask, mask),
+        "written": lambda: model.generate(source, 4, start=0, source_mask=mask),
+        "without a cache": lambda: model.generate(source, 4, start=0, cached=False),
+    }
+    agree_under_another_default_device(calls)
+
+
+def agree_under_another_default_device(calls):
+    for name, call in calls.items():
+        right = call()
+        for way in (contextlib.nullcontext, devices._as_on_a_card):
+            for kept in (positions.WAVES, positions.SINES, positions.SLOPES, positions.BIASES):
+                kept._found.clear()
+            with everything_on("meta"), way():
+                found = call()
+            assert found.device == right.device, name
+            assert error(found.double(), right.double()) < LIMIT, name
+
+
 # ---- compiled
 
 
 COMPILED = ("routed heads", "composed heads", "sloped heads", "linear heads", "rotary heads")
+COMPILED += ("overwriting heads", "overwriting, channels decay")
 
 
 @torch.no_grad()
