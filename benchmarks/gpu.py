@@ -469,8 +469,8 @@ def watched(layer: mha.Heads, x: Tensor) -> None:
         layer(x, is_causal=True)
 
 
-def both(layer: mha.Heads, x: Tensor, run: Callable[..., Tensor] | None = None) -> None:
-    called(layer, x, run).sum().backward()
+def both(layer: mha.Heads, x: Tensor) -> None:
+    called(layer, x).sum().backward()
 
 
 def peak(place: Place, run: Run) -> float | None:
@@ -495,7 +495,9 @@ def variants(place: Place, seconds: float) -> Found:
     backward = {name: made(partial(both, layer, taught)) for name, layer in built.items()}
     backward[AGAIN] = backward["plain"]
     there, back = (turns(place, makes, seconds / 2) for makes in (forward, backward))
-    names = [*built]
+    for times, makes, given in ((there, forward, x), (back, backward, taught)):
+        times |= splashed(place, built["sparse"], given, makes["plain"], times["plain"])
+    names = [*built, SPLASH]
     names.insert(names.index("MLA, expanded") + 1, "plain, watched")
     names.append(AGAIN)
     columns: Columns = {
@@ -507,6 +509,40 @@ def variants(place: Place, seconds: float) -> Found:
 
 
 AGAIN = "plain, the same again"
+SPLASH = "sparse, adasplash"
+TUNING = 600  # seconds that must be left where kernels are tuned first
+
+
+def splashed(place: Place, layer: mha.Heads, x: Tensor, plain: Callable[[], Run], took: float) -> dict[str, float]:
+    """Seconds of sparse heads by another library's kernel, in turns with the plain layer, which ``took`` so many."""
+    if importlib.util.find_spec("adasplash") is None:
+        reason = "adasplash is not installed"
+    elif place.small:
+        reason = "a kernel in Triton needs a card"
+    elif place.left() < TUNING:
+        reason = "its kernels are tuned for minutes: --only variants --minutes 20"
+    else:
+        times = turns(place, {"plain": plain, SPLASH: partial(by_adasplash, layer, x)}, 2.0)
+        return {SPLASH: times[SPLASH] / times["plain"] * took} if len(times) == 2 else {}
+    print(f"  skipped: {SPLASH} ({reason})")
+    return {}
+
+
+def by_adasplash(layer: mha.Heads, x: Tensor) -> Run:
+    """Sparse heads with α = 1.5, by a kernel in Triton between our projections; refused where its numbers differ."""
+    from adasplash import adasplash
+
+    def run() -> Tensor:
+        q, k, v = (part.contiguous() for part in layer.project(x))
+        return layer.merge(adasplash(q, k, v, alpha=1.5, is_causal=True))
+
+    with torch.no_grad():
+        right, found = layer(x, is_causal=True).float(), run().float()
+    if (off := float((found - right).norm() / right.norm())) > 0.05:
+        raise ValueError(f"differs from ours by {off:.0%}")
+    if not x.requires_grad:
+        return no_grad(run)
+    return lambda: run().sum().backward()
 
 
 def compiled(place: Place, seconds: float) -> Found:
