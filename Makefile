@@ -85,7 +85,8 @@ bench: .venv/.with-book,test .venv/.with-bench  ## time the layers side by side 
 	@# labml-nn alone: what it asks for (torchvision) does not fit every torch, and its layer does not need it
 	$(PIP) install --quiet --no-deps labml-nn==0.5.1 || true
 	$(PY) benchmarks/run.py
-	@if $(PY) -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then $(PY) benchmarks/gpu.py; \
+	@if $(PY) -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then \
+	  $(PIP) install --quiet -c constraints.txt -e '.[gpu]' || true; $(PY) benchmarks/gpu.py; \
 	  else echo "No GPU that torch can use: benchmarks/gpu.md stays as it is."; fi
 
 mutants: .venv/.with-book,test  ## change every solution in every way a machine knows, and let its checker judge (10 minutes)

@@ -158,11 +158,15 @@ def ceilings(place: Place, seconds: float) -> Found:
     n, numbers = place.size(8192, 64), place.size(2**30, 2**12)
     a, b = place.randn(n, n), place.randn(n, n)
     x, y = (torch.zeros(numbers, device=place.device, dtype=place.dtype) for _ in range(2))
-    times = turns(place, {"product": made(lambda: a @ b), "copy": made(lambda: y.copy_(x))}, seconds)
+    runs: dict[str, Run] = {"product": lambda: a @ b, "copy": lambda: y.copy_(x)}
+    again = {f"{name}, {SAME}": made(run) for name, run in runs.items()}
+    times = turns(place, {name: made(run) for name, run in runs.items()} | again, seconds)
     machine = measure_machine(place.dtype, place.device, n=n, megabytes=place.size(4096, 1))
     best = [2 * n**3 / times["product"] / 1e12, 2 * x.nbytes / times["copy"] / 1e9]
     said = [machine.flops / 1e12, machine.bandwidth / 1e9]
-    return {"ceilings": (["matrix product, TFLOP/s", "copy, GB/s"], {"best measured": best, "measure_machine": said})}
+    columns: Columns = {"best measured": [*best], "measure_machine": [*said]}
+    columns[SAME] = [times[f"{name}, {SAME}"] / times[name] for name in runs]
+    return {"ceilings": (["matrix product, TFLOP/s", "copy, GB/s"], columns)}
 
 
 # ---- one more token
@@ -338,7 +342,7 @@ def latent(place: Place, seconds: float) -> Found:
 
 # ---- whole sequences
 
-LENGTHS = (1024, 4096, 16384, 65536)
+LENGTHS = (1024, 4096, 8192, 16384, 65536)
 
 
 def texts(place: Place, seconds: float) -> Found:
@@ -350,7 +354,7 @@ def texts(place: Place, seconds: float) -> Found:
         print(f"  {n:,} tokens")
         x = place.randn(1, place.size(n, 96), d)
         makes = {name: made(no_grad(partial(layer, x, is_causal=True))) for name, layer in built.items()}
-        rows.append(turns(place, makes | {SAME: makes["plain"]}, seconds / 4))
+        rows.append(turns(place, makes | {SAME: makes["plain"]}, seconds / len(LENGTHS)))
     lengths = [f"{n:,}" for n in LENGTHS]
     return {"texts": (lengths, with_same(collect(rows, 1e3, [*kinds, SAME]), "plain"))}
 
@@ -388,7 +392,7 @@ def kernels(place: Place, seconds: float) -> Found:
             "delta, CUDA graph": lambda delta=delta: graphed(place, delta[128]),
         }
         makes |= by_fla(*(x.transpose(1, 2).contiguous() for x in (q, k, v, beta, decay)))
-        rows.append(turns(place, makes, seconds / 4))
+        rows.append(turns(place, makes, seconds / len(LENGTHS)))
         clear(place)
     names = ["softmax, fused", "linear, no loop", "delta, chunks of 64", "delta, chunks of 256", "delta, CUDA graph"]
     names += ["linear, fla", "delta, fla", "gated delta, fla", SAME]
@@ -424,7 +428,7 @@ def by_fla(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor) -> dict
 
 def variants_of(place: Place) -> dict[str, mha.Heads]:
     """Every kind of layer, at one size."""
-    d, h = place.size(1024, 32), place.size(16, 4)
+    d, h, n = place.size(1024, 32), place.size(16, 4), place.size(2048, 24)
     build = place.layer
     return {
         "plain": build(mha.MultiHeadAttention, d, h),
@@ -437,13 +441,27 @@ def variants_of(place: Place) -> dict[str, mha.Heads]:
         "MLA, expanded": build(mha.LatentAttention, d, h, d // 4),
         "linear": build(mha.LinearAttention, d, h),
         "delta rule": build(mha.DeltaAttention, d, h),
+        "KDA": build(partial(mha.DeltaAttention.as_released, "Kimi Linear"), d, h),
+        "indexed, an eighth": build(mha.IndexedAttention, d, h, n // 8),
         "ALiBi": build(mha.MultiHeadAttention, d, h, positions=mha.LinearBias()),
         "routed": build(mha.RoutedAttention, d, h, h // 4, h // 4),
         "collaborative": build(mha.CollaborativeAttention, d, h),
         "talking": build(mha.TalkingAttention, d, h),
         "composable": build(mha.ComposableAttention, d, h),
         "sparse": build(mha.EntmaxAttention, d, h),
+        "merged, two sources": build(mha.MergedAttention, d, h),
+        "feedback, last token": build(mha.FeedbackAttention, d, h, steps=n),
     }
+
+
+def called(layer: mha.Heads, x: Tensor, run: Callable[..., Tensor] | None = None) -> Tensor:
+    """A whole causal sequence; merged layers also read it as a memory, and with feedback one query reads it."""
+    run = layer if run is None else run
+    if isinstance(layer, mha.MergedAttention):
+        return run(x, x)
+    if isinstance(layer, mha.FeedbackAttention):
+        return run(x[:, -1:], x)
+    return run(x, is_causal=True)
 
 
 def watched(layer: mha.Heads, x: Tensor) -> None:
@@ -452,7 +470,7 @@ def watched(layer: mha.Heads, x: Tensor) -> None:
 
 
 def both(layer: mha.Heads, x: Tensor) -> None:
-    layer(x, is_causal=True).sum().backward()
+    called(layer, x).sum().backward()
 
 
 def peak(place: Place, run: Run) -> float | None:
@@ -472,12 +490,14 @@ def variants(place: Place, seconds: float) -> Found:
     built, n = variants_of(place), place.size(2048, 24)
     x = place.randn(place.size(4, 2), n, built["plain"].d_model)
     taught = x.clone().requires_grad_()
-    forward = {name: made(no_grad(partial(layer, x, is_causal=True))) for name, layer in built.items()}
+    forward = {name: made(no_grad(partial(called, layer, x))) for name, layer in built.items()}
     forward |= {AGAIN: forward["plain"], "plain, watched": made(no_grad(partial(watched, built["plain"], x)))}
     backward = {name: made(partial(both, layer, taught)) for name, layer in built.items()}
     backward[AGAIN] = backward["plain"]
     there, back = (turns(place, makes, seconds / 2) for makes in (forward, backward))
-    names = [*built]
+    for times, makes, given in ((there, forward, x), (back, backward, taught)):
+        times |= splashed(place, built["sparse"], given, makes["plain"], times["plain"])
+    names = [*built, SPLASH]
     names.insert(names.index("MLA, expanded") + 1, "plain, watched")
     names.append(AGAIN)
     columns: Columns = {
@@ -489,11 +509,45 @@ def variants(place: Place, seconds: float) -> Found:
 
 
 AGAIN = "plain, the same again"
+SPLASH = "sparse, adasplash"
+TUNING = 600  # seconds that must be left where kernels are tuned first
+
+
+def splashed(place: Place, layer: mha.Heads, x: Tensor, plain: Callable[[], Run], took: float) -> dict[str, float]:
+    """Seconds of sparse heads by another library's kernel, in turns with the plain layer, which ``took`` so many."""
+    if importlib.util.find_spec("adasplash") is None:
+        reason = "adasplash is not installed"
+    elif place.small:
+        reason = "a kernel in Triton needs a card"
+    elif place.left() < TUNING:
+        reason = "its kernels are tuned for minutes: --only variants --minutes 20"
+    else:
+        times = turns(place, {"plain": plain, SPLASH: partial(by_adasplash, layer, x)}, 2.0)
+        return {SPLASH: times[SPLASH] / times["plain"] * took} if len(times) == 2 else {}
+    print(f"  skipped: {SPLASH} ({reason})")
+    return {}
+
+
+def by_adasplash(layer: mha.Heads, x: Tensor) -> Run:
+    """Sparse heads with α = 1.5, by a kernel in Triton between our projections; refused where its numbers differ."""
+    from adasplash import adasplash
+
+    def run() -> Tensor:
+        q, k, v = (part.contiguous() for part in layer.project(x))
+        return layer.merge(adasplash(q, k, v, alpha=1.5, is_causal=True))
+
+    with torch.no_grad():
+        right, found = layer(x, is_causal=True).float(), run().float()
+    if (off := float((found - right).norm() / right.norm())) > 0.05:
+        raise ValueError(f"differs from ours by {off:.0%}")
+    if not x.requires_grad:
+        return no_grad(run)
+    return lambda: run().sum().backward()
 
 
 def compiled(place: Place, seconds: float) -> Found:
     """How many times faster ``torch.compile`` makes the forward pass; compiling takes long, so as many as fit."""
-    built, found = variants_of(place), {}
+    built, found, again = variants_of(place), {}, {}
     x = place.randn(place.size(4, 2), place.size(2048, 24), built["plain"].d_model)
     how = {"backend": "eager"} if place.small else {"dynamic": False}
     first = ["plain", "RoPE", "sink", "MLA, expanded", "delta rule", "talking", "composable", "sparse"]
@@ -502,11 +556,12 @@ def compiled(place: Place, seconds: float) -> Found:
             print(f"  skipped: {name} (no time is left)")
             continue
         torch.compiler.reset()
-        eager = no_grad(partial(built[name], x, is_causal=True))
-        fast = no_grad(partial(torch.compile(built[name], **how), x, is_causal=True))
-        times = turns(place, {name: made(eager), "compiled": made(fast)}, 2.0)
+        eager = no_grad(partial(called, built[name], x))
+        fast = no_grad(partial(called, built[name], x, torch.compile(built[name], **how)))
+        times = turns(place, {name: made(eager), "compiled": made(fast), SAME: made(eager)}, 2.0)
         found[name] = times[name] / times["compiled"] if {name, "compiled"} <= set(times) else None
-    return {"compiled": (list(found), {"faster by": list(found.values())})}
+        again[name] = times[SAME] / times[name] if {name, SAME} <= set(times) else None
+    return {"compiled": (list(found), {"faster by": list(found.values()), SAME: list(again.values())})}
 
 
 def routed(place: Place, seconds: float) -> Found:
@@ -546,7 +601,7 @@ PEERS = {  # our name: that of benchmarks/layers.py
 
 def plain(place: Place, seconds: float) -> Found:
     """The plain layer, the least code and other libraries' layers, small and large."""
-    rows, names, start = [], [], time.perf_counter()
+    rows, names, peaks, start = [], [], [], time.perf_counter()
     for sizes in SHAPES:
         b, n, d, h = (2, 8, 32, 4) if place.small else sizes
         old = torch.get_default_dtype()
@@ -570,12 +625,15 @@ def plain(place: Place, seconds: float) -> Found:
             x = place.randn(b, n, d).requires_grad_(kind == "both")
             makes = {name: made(one_pass(run, x)) for name, run in runs.items()}
             rows.append(turns(place, makes, seconds / 8))
+            peaks.append({name: peak(place, makes[name]()) for name in ("mha", "least code") if name in rows[-1]})
         clear(place)
     base = [row.get("least code", math.nan) for row in rows]
     ratios = [{name: took / row["least code"] for name, took in row.items()} for row in rows]
     columns = {"least code, ms": [1e3 * one for one in base]}
     others = ["mha", "nn.MHA", "Llama", "x-transformers", "mha, compiled", "least code, compiled", SAME]
     columns |= collect(ratios, 1, others)
+    if not place.small:
+        columns |= {f"{name}, peak, MiB": [row.get(name) for row in peaks] for name in ("mha", "least code")}
     return {"plain": (names, columns)}
 
 
@@ -673,12 +731,23 @@ SECTIONS: dict[str, tuple[Callable[[Place, float], Found], int]] = {  # in the o
 }
 
 
+def stretched(table: dict, rows: list[str]) -> dict:
+    """The columns of a stored table for rows that all of its own are among; what it does not have is empty."""
+    if not set(table["rows"]) <= set(rows):
+        return {}
+    columns = {}
+    for name, entry in table["columns"].items():
+        stored = dict(zip(table["rows"], entry["values"], strict=True))
+        columns[name] = {**entry, "values": [stored.get(row) for row in rows]}
+    return columns
+
+
 def merged(store: dict, run: dict[str, str], found: Found) -> dict:
-    """The stored tables with new figures; columns that were not measured stay, where the rows are the same."""
+    """The stored tables with new figures; columns that were not measured stay, where their rows are among the new."""
     key = f"{run['card']}, {run['date']}"
     tables = dict(store["tables"])
     for name, (rows, columns) in found.items():
-        kept = tables[name]["columns"] if name in tables and tables[name]["rows"] == rows else {}
+        kept = stretched(tables[name], rows) if name in tables else {}
         new = {
             column: {"run": key, "values": [None if v is None else float(f"{v:.4g}") for v in values], "awaits": []}
             for column, values in columns.items()

@@ -59,15 +59,21 @@ DEVICE = os.environ.get("MHA_DEVICE")
 
 
 class Drawn(TorchFunctionMode):
-    """Draw with a generator of the processor where it is, and bring the numbers to the default device."""
+    """Draw with a generator of the processor where it is, and bring the numbers where they are wanted.
+
+    New tensors go to the default device, which a test may change; a tensor that is filled stays where it is.
+    """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         random = kwargs.get("generator")
-        if isinstance(random, torch.Generator) and random.device.type == "cpu" and kwargs.get("device") is None:
-            inside = [x for x in args if isinstance(x, torch.Tensor)]
-            if not inside:
-                return function(*args, **kwargs | {"device": "cpu"}).to(DEVICE)
+        if not isinstance(random, torch.Generator) or random.device.type != "cpu" or kwargs.get("device") is not None:
+            return function(*args, **kwargs)
+        inside = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+        if not inside:
+            return function(*args, **kwargs | {"device": "cpu"}).to(torch.get_default_device())
+        if inside[0].device.type != "cpu" and function.__name__.endswith("_"):
+            return inside[0].copy_(function(torch.empty_like(inside[0], device="cpu"), *args[1:], **kwargs))
         return function(*args, **kwargs)
 
 

@@ -250,13 +250,21 @@ def _by_kernel(
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool, scale: float | None
 ) -> Tensor:
-    """Call torch's kernel. Single queries that share keys are stacked where that is faster."""
+    """Call torch's kernel. Single queries that share keys are stacked where that is faster, or keys are repeated."""
     if q.ndim == 2 or q.shape[-3] == k.shape[-3]:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
-    if q.shape[-2] != 1 or not devices.folds_queries(q, mask):
+    if q.shape[-2] != 1 and devices.repeats_heads(q, v, mask):
+        k, v = (_repeated(x, q.shape[-3]) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
+    if q.shape[-2] != 1 or not devices.folds_queries(q, v, mask):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale, enable_gqa=True)
     stacked = (q.shape[0], k.shape[-3], -1)
     if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1:
         mask = mask.expand(q.shape[0], -1, -1, -1).reshape(*stacked, mask.shape[-1])
     read = F.scaled_dot_product_attention(q.reshape(*stacked, q.shape[-1]), k, v, mask, dropout, scale=scale)
     return read.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """Show each shared head once for every head that reads it; where all heads share one, nothing is copied."""
+    return x.unsqueeze(-3).expand(*x.shape[:-2], heads // x.shape[-3], *x.shape[-2:]).flatten(-4, -3)

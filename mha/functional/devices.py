@@ -60,17 +60,37 @@ def exactly(x: Tensor) -> torch.device:
     return x.device if x.is_cuda and torch.compiler.is_compiling() else torch.device("cpu")
 
 
-def folds_queries(q: Tensor, mask: Tensor | None) -> bool:
+def folds_queries(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Say whether single queries that share a KV head are stacked, instead of leaving that to the kernel.
 
     At batch 1 and 32,768 keys of 8 KV heads the kernel's own way (``enable_gqa``) took 94 µs on the GPU, and stacked
-    queries 392; a processor's kernel would read shared keys once for each head. On a GPU only the kernel for half
-    precision without a mask knows shared heads.
+    queries 392; a processor's kernel would read shared keys once for each head.
 
     :param q: the queries, (b, h, 1, d).
+    :param v: the values, (b, g, j, c).
     :param mask: what is hidden, or None.
     """
-    return not is_card(q) or mask is not None or q.dtype not in (torch.bfloat16, torch.float16)
+    return not is_card(q) or not _knows_shared_heads(q, v, mask)
+
+
+def repeats_heads(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """Say whether several queries are given a copy of a shared KV head for each of their heads.
+
+    On a GPU ``enable_gqa`` may otherwise lead to torch's explicit formula, which materializes the scores: the kernel
+    that takes masks and float32 wants as many KV heads as heads. So torch's documentation says, and so do the checks
+    in its code; the times await a GPU.
+
+    :param q: the queries, (b, h, i, d).
+    :param v: the values, (b, g, j, c).
+    :param mask: what is hidden, or None.
+    """
+    return is_card(q) and not _knows_shared_heads(q, v, mask)
+
+
+def _knows_shared_heads(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """On a GPU one kernel knows shared heads: that for half precision, without a mask, for heads of one width."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return half and mask is None and q.shape[-1] == v.shape[-1] <= WIDEST
 
 
 def multiplies_latents(rows: Tensor) -> bool:
@@ -134,7 +154,8 @@ def wants_bias(q: Tensor) -> bool:
     """Say whether a bias of scores is given to the fused kernel as a mask of numbers, instead of the explicit formula.
 
     With 16 heads, 2,048 tokens and batch 4 the explicit formula with ALiBi took 4.76 ms on the GPU, the kernel with a
-    mask that was kept 0.31.
+    mask that was kept 0.31. A soft cap stays with the explicit formula on every device: it is no sum but a function of
+    the score, which no mask can hold.
 
     :param q: the queries, (b, h, i, d).
     """

@@ -22,7 +22,7 @@ from mha.layers import inputs
 from mha.layers.cache import KeyValueCache, LayerCache
 from mha.layers.cost import Cost, count_attention
 from mha.layers.hooks import Tap, watchers
-from mha.layers.positions import LinearBias, RelativePositions
+from mha.layers.positions import RelativePositions
 from mha.layers.projections import as_linear, settled
 from mha.layers.surgery import check_choice, cut_linear, cut_part, rows_of
 
@@ -210,10 +210,9 @@ class Heads(nn.Module):
 
     def _adds_bias(self, q: Tensor, k: Tensor, own: Changes, explicit: bool) -> bool:
         """Say whether the only change is a bias of scores that the fused kernel takes as a mask of numbers."""
-        if explicit or not isinstance(self.positions, LinearBias) or not devices.wants_bias(q):
+        if explicit or self.positions is None or not self.positions.only_adds or not devices.wants_bias(q):
             return False
-        plain = type(self.positions).bias is LinearBias.bias and type(self)._read is Heads._read
-        plain = plain and not torch.compiler.is_exporting()
+        plain = type(self)._read is Heads._read and not torch.compiler.is_exporting()
         watched = self.at_scores.is_open or self.at_weights.is_open
         return plain and q.shape[1] == k.shape[1] and not (own or watched)
 

@@ -220,13 +220,20 @@ class RelativePositions(nn.Module):
     """What a layer asks of its ``positions``: rotate queries and keys, or change scores. This one does neither.
 
     A layer calls :meth:`rotate` on its queries and on its keys, after they are split into heads and before a cache
-    stores them. Where ``bias`` is a method, it is called on the scores, before the mask.
+    stores them. Where ``bias`` is a method, it is called on the scores, before the mask. Where the same class has a
+    method ``_added``, ``bias`` does no more than add what it returns, and a GPU's fused kernel takes that as a mask.
 
     :Taught in: positions.
     """
 
     bias: Callable[[Tensor], Tensor] | None = None
     across = False  # whether keys may be of another sequence than queries
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether ``bias`` does no more than add what ``_added`` returns: a class that has changed it says so anew."""
+        changed_by = next(kind for kind in type(self).__mro__ if "bias" in vars(kind))
+        return "_added" in vars(changed_by) and "bias" not in vars(self)
 
     def rotate(self, x: Float[Tensor, "b h n d"], start: int = 0) -> Float[Tensor, "b h n d"]:
         """Mark queries or keys at positions ``start`` to ``start + n - 1``.

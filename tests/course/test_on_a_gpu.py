@@ -147,7 +147,7 @@ def benchmark():
 
 
 FAST = ("decode", "routed")
-ONLY_ON_A_CARD = {"peak, MiB"}
+ONLY_ON_A_CARD = {"peak, MiB", "mha, peak, MiB", "least code, peak, MiB"}
 
 
 def sections():
@@ -209,8 +209,18 @@ def test_new_figures_replace_old_ones_and_await_nothing(benchmark):
     assert new["runs"][linear["run"]] == run
     assert plain == FOUND["tables"]["texts"]["columns"]["plain"]  # not measured: with its own card and date
     assert new["tables"]["decode"] == FOUND["tables"]["decode"]
+    longer = benchmark.merged(FOUND, run, {"texts": (["512", *rows], {"linear": [0.5, 1.0, 2.0, 3.0, 4.0]})})
+    stretched = longer["tables"]["texts"]["columns"]
+    assert stretched["linear"]["values"][0] == 0.5
+    assert stretched["plain"] == plain | {"values": [None, *plain["values"]]}  # a row that awaits a GPU in old columns
     other = benchmark.merged(FOUND, run, {"texts": (rows[:1], {"linear": [1.0]})})
-    assert list(other["tables"]["texts"]["columns"]) == ["linear"]  # other rows: old columns do not fit
+    assert list(other["tables"]["texts"]["columns"]) == ["linear"]  # fewer rows: old columns do not fit
+
+
+def test_a_run_is_shown_with_its_driver():
+    run = {"card": "NVIDIA H200", "torch": "2.13.0", "date": "2027-01-02"}
+    assert str(on_a_gpu.Run(**run)) == "NVIDIA H200, torch 2.13.0, 2027-01-02"
+    assert str(on_a_gpu.Run(**run, driver="590.1")) == "NVIDIA H200, driver 590.1, torch 2.13.0, 2027-01-02"
 
 
 def test_the_page_is_made_of_the_store(benchmark):

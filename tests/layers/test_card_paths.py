@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from torch.utils._pytree import tree_leaves
 
 import mha
 from mha.functional import core, delta_rule, devices, linear_attention
-from mha.layers import positions
+from mha.interop.rotary import GivenBias, turned_by
+from mha.layers import MemoryCache, positions
 from mha.models import EncoderDecoder, LanguageModel
 
 MARGIN = {torch.float64: LIMIT, torch.float32: 1e-5}
@@ -134,15 +136,59 @@ def test_alibi_runs_on_the_fused_kernel_and_its_mask_is_kept(ran):
     assert seen.weights.shape == (2, 3, 5, 5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("chosen", [None, [2, 0]])
+def test_a_bias_that_a_model_passes_runs_on_the_fused_kernel(ran, chosen):
+    """As T5 passes it: numbers, or a function that makes them for so many keys, which is called once."""
+    heads, asked = 3 if chosen is None else len(chosen), []
+    layer, x = mha.MultiHeadAttention(6, heads, positions=GivenBias(chosen), d_head=2).eval(), torch.randn(2, 5, 6)
+    bias = torch.randn(1, 3, 5, 5)
+    for given in (bias, bias.expand(2, -1, -1, -1), lambda j: asked.append(j) or bias):
+        for how in ({}, {"is_causal": True}, {"mask": MASK}):
+            with turned_by(layer, None, given):
+                right = layer(x, **how)
+                assert ran == ["attention_weights"]
+                ran.clear()
+                asked.clear()
+                with devices._as_on_a_card():
+                    assert error(layer(x, **how), right) < LIMIT
+                assert ran == ["scaled_dot_product_attention"]
+                assert asked == [5] * callable(given)
+                ran.clear()
+    with devices._as_on_a_card(), turned_by(layer, None, bias), mha.watch(layer) as seen:
+        layer(x)
+    assert ran == ["attention_weights"]
+    assert seen.weights.shape == (2, heads, 5, 5)
+
+
+def test_a_bias_that_a_model_passes_learns_in_both_ways():
+    layer, x = mha.MultiHeadAttention(6, 3, positions=GivenBias()), torch.randn(2, 5, 6)
+    bias, found = torch.randn(1, 3, 5, 5, requires_grad=True), []
+    for way in (contextlib.nullcontext, devices._as_on_a_card):
+        with way(), turned_by(layer, None, bias):
+            found.append(torch.autograd.grad(layer(x).square().sum(), [bias])[0])
+    assert error(*found) < LIMIT
+    with devices._as_on_a_card(), pytest.raises(ValueError, match="comes from the model"):
+        layer(x)
+
+
+def halved(scores):
+    return scores / 2
+
+
 def test_a_bias_of_ones_own_is_never_replaced(ran):
     class Halved(mha.LinearBias):
         def bias(self, scores):
-            return scores / 2
+            return halved(scores)
 
-    layer, x = mha.MultiHeadAttention(6, 3, positions=Halved()), torch.randn(2, 5, 6)
-    right = layer(x)
-    with devices._as_on_a_card():
-        assert error(layer(x), right) < LIMIT
+    set_later = mha.LinearBias()
+    set_later.bias = halved
+    for own in (Halved(), set_later):
+        layer, x = mha.MultiHeadAttention(6, 3, positions=own), torch.randn(2, 5, 6)
+        right = layer(x)
+        with devices._as_on_a_card():
+            assert error(layer(x), right) < LIMIT
+    assert "scaled_dot_product_attention" not in ran
 
 
 def test_rows_with_nothing_to_attend_to_read_zeros_beside_a_bias():
@@ -177,6 +223,47 @@ def test_the_kernel_shares_heads_only_where_it_can(monkeypatch):
     with devices._as_on_a_card():
         core.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), torch.ones(1, 9, dtype=torch.bool))
     assert shared.pop() is False
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_shared_heads_are_repeated_where_no_kernel_of_a_card_knows_them(monkeypatch, kv_heads):
+    seen, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def noted(q, k, v, *given, **how):
+        seen.append((how.get("enable_gqa", False), k.shape[1], k.data_ptr()))
+        return kernel(q, k, v, *given, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+    q, k, v = torch.randn(2, 4, 5, 8), *torch.randn(2, 2, kv_heads, 5, 8)
+    mask = mha.padding_mask([5, 3])
+    cases = {
+        "half, causal": (torch.bfloat16, None, True),
+        "half, a mask": (torch.bfloat16, mask, False),
+        "float32, causal": (torch.float32, None, False),
+        "float64, a mask": (torch.float64, mask, False),
+    }
+    for name, (dtype, hidden, on_card) in cases.items():
+        given = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+        right = core.attend(*given, hidden, is_causal=True)
+        grads = torch.autograd.grad(right.sum(), given)
+        assert seen.pop()[:2] == (True, kv_heads), name
+        with devices._as_on_a_card():
+            found = core.attend(*given, hidden, is_causal=True)
+        own, heads, address = seen.pop()
+        assert (own, heads) == (on_card, kv_heads if on_card else 4), name
+        assert on_card or (address == given[1].data_ptr()) == (kv_heads == 1), f"{name}: one head is never copied"
+        margin = 0.05 if dtype is torch.bfloat16 else 1e-5
+        for one, other in zip((found, *torch.autograd.grad(found.sum(), given)), (right, *grads), strict=True):
+            assert error(one.double(), other.double()) < margin, name
+
+
+def test_wide_shared_heads_and_values_of_another_width_are_repeated_too():
+    q, v = torch.randn(1, 4, 3, 8, dtype=torch.float16), torch.randn(1, 2, 3, 8, dtype=torch.float16)
+    with devices._as_on_a_card():
+        assert not devices.repeats_heads(q, v, None)
+        assert devices.repeats_heads(q, torch.cat([v, v], -1), None)
+        assert devices.repeats_heads(q.repeat(1, 1, 1, 40), v.repeat(1, 1, 1, 40), None)
+    assert not devices.repeats_heads(q.float(), v.float(), None)
 
 
 def test_states_of_linear_attention_are_one_sum_and_chunks_are_longer():
@@ -281,11 +368,106 @@ class CountsReads(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.reads = 0
+        self.reads, self.patch = 0, pytest.MonkeyPatch()
+
+    def __enter__(self):
+        to_list = torch.Tensor.tolist  # on a processor no operation shows it
+
+        def noted(x):
+            self.reads += 1
+            return to_list(x)
+
+        self.patch.setattr(torch.Tensor, "tolist", noted)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.patch.undo()
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.reads += func._schema.name.split("::")[1] in Stays.READS
         return func(*args, **(kwargs or {}))
+
+
+WAITS = {  # which layer waits for a GPU on purpose, in which way of calling, and why
+    "inference_mode, memory": "nobody counts the changes of such a memory: its numbers are compared (layers/cache.py)",
+    "heads left out": "how many queries ask a head decides what is computed; on a GPU from 8,192 tokens on",
+}
+
+
+def steps_of(entry, layer, place):
+    """By name, calls of a layer on one device: a forward, and a step with each kind of cache that it takes."""
+    x, own = entry.words(dtype=torch.float32).to(place), entry.alone or entry.needs_is_causal
+    feeds, merges = isinstance(layer, mha.FeedbackAttention), isinstance(layer, mha.MergedAttention)
+    memory = () if own and not merges else tuple(y.to(place) for y in entry.memory(layer))
+    how = {} if memory else {"is_causal": True}
+    found = {"forward": partial(layer, x[:, -1:] if feeds else x, *memory, **how)}
+    if own and not merges and (entry.caches or entry.own_cache):
+        cache = layer.new_cache(QUERIES)
+        layer(x[:, :-1], is_causal=True, cache=cache)
+        found["step"] = partial(layer, x[:, -1:], is_causal=True, cache=cache)
+    if feeds:  # its memory grows by what is new
+        cache = layer.new_cache()
+        layer(x[:, :1], *(y[:, :-1] for y in memory), cache=cache)
+        found["step"] = partial(layer, x[:, -1:], *(y[:, -1:] for y in memory), cache=cache)
+    if merges or (entry.crosses and entry.caches):
+        cache = layer.new_cache() if merges else MemoryCache()
+        memory = memory or tuple(y.to(place) for y in entry.memory(layer))
+        layer(x[:, :-1], *memory, cache=cache)
+        found["memory"] = partial(layer, x[:, -1:], *memory, cache=cache)
+    return found
+
+
+def ways_of_calling(entry, layer, place):
+    """The calls of ``steps_of`` under no_grad and under inference_mode, but for those in ``WAITS``."""
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            for name, call in steps_of(entry, layer, place).items():
+                if f"{mode.__name__}, {name}" not in WAITS:
+                    yield f"{mode.__name__}, {name}", call
+
+
+@every
+def test_what_a_layer_does_on_a_card_reads_no_number(entry, monkeypatch):
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", devices.LEAVE_OUT_FROM_ON_A_CARD)
+    layer = entry.build().eval().float()
+    with devices._as_on_a_card():
+        for name, call in ways_of_calling(entry, layer, "cpu"):
+            with CountsReads() as counted:
+                call()
+            assert counted.reads == 0, name
+
+
+@torch.inference_mode()
+def test_what_waits_on_purpose_is_what_is_named():
+    plain, routed = (next(e for e in LAYERS if e.name == name) for name in ("heads", "routed heads"))
+    with devices._as_on_a_card():
+        calls = {
+            "inference_mode, memory": steps_of(plain, plain.build().eval().float(), "cpu")["memory"],
+            "heads left out": steps_of(routed, routed.build().eval().float(), "cpu")["forward"],
+        }
+        assert set(calls) == set(WAITS)
+        for name, call in calls.items():
+            with CountsReads() as counted:
+                call()
+            assert counted.reads > 0, name
+
+
+@every
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here that a layer could wait for")
+def test_no_layer_waits_for_a_gpu(entry, monkeypatch):
+    monkeypatch.setattr(mha.RoutedAttention, "skip_from_on_card", devices.LEAVE_OUT_FROM_ON_A_CARD)
+    layer, before = entry.build().eval().float().to("cuda"), torch.cuda.get_sync_debug_mode()
+    for _, call in ways_of_calling(entry, layer, "cuda"):  # once: libraries start, and what is kept is made
+        call()
+    for name, call in ways_of_calling(entry, layer, "cuda"):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            call()
+        except RuntimeError as error:
+            raise AssertionError(f"{entry.name} waits for the GPU: {name}") from error
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
 
 @torch.no_grad()
@@ -336,10 +518,69 @@ def test_another_default_device_does_not_matter_to_a_call(make):
         assert positions.sinusoidal_positions(3, 4).is_meta
 
 
+def with_inside(kind):
+    """A model whose only positions are inside its attention."""
+    return LanguageModel(9, 8, lambda: mha.MultiHeadAttention(8, 2, positions=kind()), positions=None)
+
+
+MODELS = {
+    "sinusoidal": lambda: LanguageModel(9, 8, 2),
+    "learned": lambda: LanguageModel(9, 8, 2, positions=lambda: positions.LearnedPositions(9, 8)),
+    "rotary": lambda: with_inside(mha.RotaryPositions),
+    "sloped": lambda: with_inside(mha.LinearBias),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@torch.no_grad()
+def test_another_default_device_does_not_matter_to_a_model(make):
+    model, tokens = make().eval(), torch.randint(9, (2, 5))
+
+    def stepped():
+        cache = model.decoder.new_cache(5)
+        return torch.cat([model(part, cache=cache) for part in tokens.split((3, 1, 1), 1)], 1)
+
+    calls = {
+        "whole": lambda: model(tokens),
+        "cached": stepped,
+        "padded": partial(model.generate, tokens, 3, padding=torch.tensor([0, 2])),
+        "written": lambda: model.generate(tokens, 3),
+        "without a cache": lambda: model.generate(tokens, 3, cached=False, stop=4),
+    }
+    if model.embedding.positions is not None:
+        calls["positions"] = partial(model, tokens, position_ids=torch.arange(5).expand(2, 5))
+    agree_under_another_default_device(calls)
+
+
+@torch.no_grad()
+def test_another_default_device_does_not_matter_to_an_encoder_and_a_decoder():
+    model, source = EncoderDecoder(9, 9, 8, 2).eval(), torch.randint(9, (2, 5))
+    mask = mha.padding_mask([5, 3])
+    calls = {
+        "whole": lambda: model(source, source, mask, mask),
+        "written": lambda: model.generate(source, 4, start=0, source_mask=mask),
+        "without a cache": lambda: model.generate(source, 4, start=0, cached=False),
+    }
+    agree_under_another_default_device(calls)
+
+
+def agree_under_another_default_device(calls):
+    for name, call in calls.items():
+        right = call()
+        for way in (contextlib.nullcontext, devices._as_on_a_card):
+            for kept in (positions.WAVES, positions.SINES, positions.SLOPES, positions.BIASES):
+                kept._found.clear()
+            with everything_on("meta"), way():
+                found = call()
+            assert found.device == right.device, name
+            assert error(found.double(), right.double()) < LIMIT, name
+
+
 # ---- compiled
 
 
 COMPILED = ("routed heads", "composed heads", "sloped heads", "linear heads", "rotary heads")
+COMPILED += ("overwriting heads", "overwriting, channels decay")
 
 
 @torch.no_grad()

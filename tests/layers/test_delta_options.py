@@ -96,7 +96,7 @@ def test_rates_out_of_range_or_of_another_shape_are_refused(reader):
         delta_weights(q, k, beta + 2, negative_eigenvalues=True)
     with pytest.raises(TypeError, match="negative_eigenvalues = 1"):
         delta_rule(q, k, v, beta, negative_eigenvalues=1)
-    with pytest.raises(ValueError, match=r"must be \(2, 2, 6\) or \(2, 2, 6, 3\) on cpu.*one for each channel"):
+    with pytest.raises(ValueError, match=rf"must be \(2, 2, 6\) or \(2, 2, 6, 3\) on {q.device}.*one for each channel"):
         delta_rule(q, k, v, beta, torch.zeros(2, 2, 6, 4))
     with pytest.raises(ValueError, match=r"log_decay .*numbers above 0"):
         delta_rule(q, k, v, beta, channels(q))

@@ -195,7 +195,7 @@ def test_a_layer_made_without_memory_can_be_filled_as_a_new_one(entry):
     with torch.device("meta"):
         layer = entry.build()
     assert all(t.is_meta for t in layer.state_dict().values())
-    filled = layer.to_empty(device="cpu")
+    filled = layer.to_empty(device=torch.get_default_device())
     for module in filled.modules():
         if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
             module.reset_parameters()
@@ -214,7 +214,7 @@ def test_under_autocast_a_layer_reads_nearly_the_same_and_learns(entry, watched)
     layer = entry.build().float().eval()
     inputs = entry.words(dtype=torch.float32), *(() if entry.alone else entry.memory(layer))
     whole = layer(*inputs)
-    with torch.autocast("cpu", torch.bfloat16), mha.watch(layer, *(["weights"] if watched else [])):
+    with torch.autocast(whole.device.type, torch.bfloat16), mha.watch(layer, *(["weights"] if watched else [])):
         halved = layer(*inputs)
         with torch.no_grad():
             read = layer(*inputs)
@@ -231,7 +231,7 @@ def test_under_autocast_a_layer_reads_nearly_the_same_and_learns(entry, watched)
 def test_under_autocast_a_cache_continues(entry):
     layer, x = entry.build().float().eval(), entry.words(dtype=torch.float32)
     cache = layer.new_cache(QUERIES)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(x.device.type, torch.bfloat16):
         parts = [layer(chunk, is_causal=True, cache=cache) for chunk in x.split((2, 1, 2), 1)]
         assert (torch.cat(parts, 1) - layer(x, is_causal=True)).abs().max() < 0.05
 
@@ -530,7 +530,7 @@ def test_masks_that_do_not_fit_are_refused(reader, entry):
         (torch.ones(BATCH, QUERIES, QUERIES, dtype=torch.bool), ValueError, r"3 axes \(3, 5, 5\).*from_batch_first"),
         (torch.ones(BATCH, 13, QUERIES, QUERIES, dtype=torch.bool), ValueError, r"\(3, 13, 5, 5\) does not fit"),
         (torch.ones(2, 1, 1, QUERIES, dtype=torch.bool), ValueError, r"\(2, 1, 1, 5\) does not fit"),
-        (ones.bool().to("meta"), ValueError, r"on meta.*on cpu.*mask\.to"),
+        (ones.bool().to("meta"), ValueError, rf"on meta.*on {x.device}.*mask\.to"),
     ]
     for mask, kind, message in bad:
         with pytest.raises(kind, match=message):

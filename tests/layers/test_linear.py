@@ -481,7 +481,7 @@ def test_a_cache_continues_in_half_precision_and_under_autocast(entry, dtype):
         dtype
     ).eps
     layer, x = layer.float(), x.float()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(x.device.type, torch.bfloat16):
         assert (feed(layer, x, [2, 1, 2], is_causal=True) - layer(x, is_causal=True)).abs().max() < 0.05
 
 

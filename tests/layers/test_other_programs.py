@@ -153,6 +153,14 @@ def test_what_was_frozen_stays_frozen():
         assert new.W_o.weight.requires_grad
 
 
+@pytest.fixture
+def processor():
+    """Torch quantizes modules while they are called only on a processor: elsewhere such a test is skipped by name."""
+    if (device := torch.get_default_device()).type != "cpu":
+        pytest.skip(f"torch has dynamic quantization for a processor only, not for {device}")
+
+
+@pytest.mark.usefixtures("processor")
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:torch.quantize_per")
 def test_a_quantized_layer_computes_and_is_not_taken_for_a_plain_one(reader):
     layer = mha.MultiHeadAttention(16, 4, dtype=torch.float32).eval()
@@ -163,6 +171,7 @@ def test_a_quantized_layer_computes_and_is_not_taken_for_a_plain_one(reader):
         small.take_heads([0, 1])
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:torch.quantize_per")
 def test_a_quantized_model_and_a_quantized_router_compute(reader):
     torch.set_default_dtype(torch.float32)

@@ -46,7 +46,8 @@ class Run:
     driver: str = ""
 
     def __str__(self) -> str:
-        return f"{self.card}, torch {self.torch}, {self.date}"
+        driver = f", driver {self.driver}" if self.driver else ""
+        return f"{self.card}{driver}, torch {self.torch}, {self.date}"
 
 
 @dataclass(frozen=True)
