@@ -106,7 +106,7 @@ def unroll(
             token = token.masked_fill(done, stop)
             done = done | (token == stop)
         tokens = torch.cat([tokens, token[:, None]], 1)
-        if done.all():
+        if stop is not None and done.all():
             break
     return tokens
 
