@@ -136,9 +136,9 @@ class BentRotary(RotaryPositions):
         n, d = x.shape[-2:]
         if d != 2 * len(self.rates):
             raise ValueError(f"heads of width {d} came, but there are angles for {len(self.rates)} pairs of channels")
-        rates = self.rates.to("cpu", torch.float32)
-        angles = torch.arange(start, start + n, dtype=torch.float32, device="cpu")[:, None] * rates
-        return (angles.cos() * self.factor).to(x), (angles.sin() * self.factor).to(x)
+        rates = self.rates.to(x.device, torch.float32)
+        angles = torch.arange(start, start + n, dtype=torch.float32, device=x.device)[:, None] * rates
+        return (angles.cos() * self.factor).to(x.dtype), (angles.sin() * self.factor).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Show the rule when the layer is printed."""

@@ -216,6 +216,11 @@ def test_heads_of_another_width_are_refused():
         BentRotary(torch.ones(4), 1.0, 1e4, "yarn").rotate(torch.zeros(1, 1, 2, 6))
 
 
+def test_bent_angles_are_made_where_the_layer_is():
+    rotary = BentRotary(torch.rand(3), 1.5, 1e4, "yarn").to("meta")  # no number could be brought from there
+    assert rotary.rotate(torch.zeros(1, 1, 2, 6, device="meta"), 5).is_meta
+
+
 def test_a_part_of_each_head_is_not_laid_out_anew():
     with pytest.raises(ValueError, match="need RotaryPositions"):
         relayout(made(positions=PartialRotary(2)), "interleaved")
