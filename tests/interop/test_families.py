@@ -55,6 +55,7 @@ FAMILIES = {
     "OLMo": ("OlmoForCausalLM", LLAMA),
     "OLMo 2": ("Olmo2ForCausalLM", LLAMA),
     "Cohere": ("CohereForCausalLM", LLAMA),
+    "Cohere 2": ("Cohere2ForCausalLM", {**LLAMA, **LOCAL}),
     "Granite": ("GraniteForCausalLM", {**LLAMA, "attention_multiplier": 0.3}),
     "GLM": ("GlmForCausalLM", {**LLAMA, "head_dim": 8}),
     "SmolLM3": ("SmolLM3ForCausalLM", {**LLAMA, "no_rope_layers": [1, 0]}),
