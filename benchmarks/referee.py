@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import yaml
-from seeds import HERE, code_of, execute, machine, named, table, write
+from seeds import HERE, SEVERAL, code_of, execute, machine, named, table, write
 
 THREE = range(3)
 PAGE = HERE / "referee.md"
@@ -29,7 +29,7 @@ BEGIN = """# The course's own referee report
 Each conclusion of a chapter that compares two trained or measured things was tried again with one thing changed: the
 learning rate, the baseline, the width, the number of steps, the initialization or the data. The numbers are those of
 three seeds; the conclusion holds where all of them lie within the bounds. Where it does not, the last column tells what
-the page says because of it. Written by `python benchmarks/referee.py --write` from `referee.yml`. {machine}
+the page says because of it. Written by `python benchmarks/referee.py --write` from `referee.yml`, {several}: {machine}
 
 """
 
@@ -150,7 +150,8 @@ def main(arguments: list[str]) -> None:
             rows.append(row_of(topic, entry))
             print(*rows[-1], f"{time.process_time() - begin:.0f} s", sep=" | ", flush=True)
         if "--write" in arguments:
-            write(table(HEAD, [row for row in rows if row[0] == topic]), [topic], PAGE, BEGIN.format(machine=machine()))
+            begin = BEGIN.format(several=SEVERAL, machine=machine())
+            write(table(HEAD, [row for row in rows if row[0] == topic]), [topic], PAGE, begin)
     if any(row[-1] == "**no**: " for row in rows):
         sys.exit("a conclusion does not hold, and its entry does not tell what the page says because of it")
 

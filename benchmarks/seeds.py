@@ -29,6 +29,7 @@ from mha.course import TOPICS
 
 HERE = Path(__file__).parent
 FIVE = range(5)
+SEVERAL = "chapter by chapter, on several days and processors; the newest rows"
 ASKED = {topic: path for topic in TOPICS if (path := HERE / "seeds" / f"{topic}.yml").exists()}
 
 
@@ -105,7 +106,7 @@ def main(arguments: list[str]) -> None:
     head = ["chapter", "what", *(f"seed {seed}" for seed in FIVE), "bounds", "held"]
     made = table(head, [row for topic in chosen for row in rows_of(topic)])
     if "--write" in arguments:
-        begin = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`. {machine()}\n\n"
+        begin = f"# Five seeds\n\nWritten by `python benchmarks/seeds.py --write`, {SEVERAL}: {machine()}\n\n"
         write(made, chosen, HERE / "seeds.md", begin)
     if "**no**" in made:
         sys.exit("a claim did not hold for every seed")
