@@ -150,8 +150,8 @@ def main(arguments: list[str]) -> None:
             rows.append(row_of(topic, entry))
             print(*rows[-1], f"{time.process_time() - begin:.0f} s", sep=" | ", flush=True)
         if "--write" in arguments:
-            begin = BEGIN.format(several=SEVERAL, machine=machine())
-            write(table(HEAD, [row for row in rows if row[0] == topic]), [topic], PAGE, begin)
+            words = BEGIN.format(several=SEVERAL, machine=machine())
+            write(table(HEAD, [row for row in rows if row[0] == topic]), [topic], PAGE, words)
     if any(row[-1] == "**no**: " for row in rows):
         sys.exit("a conclusion does not hold, and its entry does not tell what the page says because of it")
 
